@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 def feature(client: str, name: str, long: bool = False) -> Callable[[Any], Any]:
-    """Registers a function of a folder as a feature of a client, a distribution name of pip."""
+    """Registers a function of a folder as a feature of a client. The client is the name of its pip distribution."""
 
     def register(function: Callable[[Path], str]) -> Callable[[Path], str]:
         FEATURES.append((client, name, long, function))
@@ -49,7 +49,7 @@ def feature(client: str, name: str, long: bool = False) -> Callable[[Any], Any]:
 
 @cache
 def trained(folder: Path) -> unmask.Model:
-    """A tiny model; the folder `model` has it in the layout of the hub."""
+    """A tiny model. It is also saved in the folder `model`, in the hub's layout."""
     if not (folder / "model").exists():
         settings = resolve(
             {}, {**SETTINGS, "data.cache": str(folder / "cache"), "training.steps": 30}
@@ -75,7 +75,7 @@ def tokens(folder: Path) -> torch.Tensor:
 
 
 def first_line(said: list[str]) -> str:
-    """The line of `unmask.train` that has the sizes of network and data."""
+    """The line that `unmask.train` prints with the sizes of network and data."""
     return next(line for line in said if " parameters" in line)
 
 
@@ -280,11 +280,11 @@ def llada2(folder: Path) -> str:
     # diffusers 0.42 does not read the optional tokenizer back
     again = LLaDA2Pipeline.from_pretrained(folder / "pipeline", tokenizer=tokenizer)
     prompt = torch.tensor([tokenizer("The cat")["input_ids"][:-1]])  # without EOS
-    asked = {"input_ids": prompt, "gen_length": 12, "block_length": 4, "num_inference_steps": 4}
+    options = {"input_ids": prompt, "gen_length": 12, "block_length": 4, "num_inference_steps": 4}
     texts = []
     for each in (pipe, again):
         each.set_progress_bar_config(disable=True)
-        texts.append(each(**asked, generator=torch.Generator().manual_seed(0)).texts[0])
+        texts.append(each(**options, generator=torch.Generator().manual_seed(0)).texts[0])
     return f"{texts[0]!r}, {'the same' if texts[0] == texts[1] else 'another'} after reloading"
 
 
@@ -330,7 +330,7 @@ def sharded(folder: Path) -> str:
 
 
 def launched(folder: Path, strategy: str) -> str:
-    """The lines of the workers. `--cpu` would start one process, unless mpirun is there."""
+    """The lines of the workers. `--cpu` is not used: it starts one process where mpirun is not installed."""
     network(folder)
     launch = [
         sys.executable,
@@ -395,11 +395,11 @@ def openai_client(folder: Path) -> str:
 
     with served(folder) as address, openai.OpenAI(base_url=address, api_key="none") as client:
         name = client.models.list().data[0].id
-        asked = {"model": name, "prompt": "The cat", "max_tokens": 8, "temperature": 0}
-        first, again = (client.completions.create(**asked).choices[0].text for _ in range(2))
-        parts = [part.choices[0].text for part in client.completions.create(**asked, stream=True)]
+        options = {"model": name, "prompt": "The cat", "max_tokens": 8, "temperature": 0}
+        first, again = (client.completions.create(**options).choices[0].text for _ in range(2))
+        parts = [part.choices[0].text for part in client.completions.create(**options, stream=True)]
         try:
-            client.completions.create(**{**asked, "max_tokens": -1})
+            client.completions.create(**{**options, "max_tokens": -1})
             status = 200
         except openai.APIStatusError as error:
             status = error.status_code
@@ -479,7 +479,7 @@ def same_likelihood(folder: Path) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables under which libraries write into the folder and reach no host."""
+    """Environment variables with which libraries write into the folder and use no network."""
     return {
         **os.environ,
         "HF_DATASETS_CACHE": str(folder / "datasets"),
@@ -555,7 +555,7 @@ def rows(long: bool) -> Iterator[tuple[str, str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--long", action="store_true", help="add LoRA on the model stories")
-    parser.add_argument("--only", default="", help="clients whose name holds this text")
+    parser.add_argument("--only", default="", help="only clients whose name contains this text")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--strategy", help=argparse.SUPPRESS)
     args = parser.parse_args()

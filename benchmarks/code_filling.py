@@ -1,11 +1,11 @@
 """Masked lines of held-out Python functions: exact matches and share of fillings that parse.
 
-The functions are those of the files that a model of the recipe `code` held out. In each function 1, 3 or 10 lines in a row
-are masked; the number of their tokens is given. An MDLM reads the lines before and after the gap. The
-autoregressive baseline reads the lines before it. `--table FILE` prints the lines of earlier runs.
-
     unmask train code && unmask train code-autoregressive
     python benchmarks/code_filling.py runs/code --baseline runs/code-autoregressive --out code.jsonl
+
+The functions come from the files that a model of the recipe `code` held out. In each function 1, 3 or 10 consecutive
+lines are masked. The number of their tokens is given. An MDLM reads the lines before and after the gap. The
+autoregressive baseline reads the lines before it. `--table FILE` prints the lines of earlier runs.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Gap:
         return True
 
     def same(self, filling: str) -> bool:
-        """True if the filling has the lines of the original, but for spaces at their ends."""
+        """True if the filling has the lines of the original. Spaces at line ends do not count."""
         lines = [[line.rstrip() for line in text.splitlines()] for text in (filling, self.inside)]
         return lines[0] == lines[1]
 
@@ -69,7 +69,7 @@ def functions(model: Model) -> Iterator[str]:
 
 
 def gaps(model: Model, masked: int, n: int) -> list[Gap]:
-    """One gap of so many lines in each of `n` functions, which a seed selects."""
+    """One gap of `masked` lines in each of `n` functions. A seed selects the functions."""
     draw = random.Random(masked)
     found = list(dict.fromkeys(functions(model)))
     draw.shuffle(found)
@@ -90,7 +90,10 @@ def gaps(model: Model, masked: int, n: int) -> list[Gap]:
 
 
 def fill(model: Model, gap: Gap, **options: Any) -> str:
-    """The text of a filling with as many tokens as the original; at most its lines if only the left is read."""
+    """The text of a filling with as many tokens as the original.
+
+    A model that reads only the lines before the gap may write more lines; they are cut off.
+    """
     encode, mask = model.tokenizer.encode, model.tokenizer.vocabulary.mask_id
     before, inside = encode(gap.before), encode(gap.inside)
     if not model.method.capabilities.infill:
@@ -134,7 +137,7 @@ def _cells(name: str, figure: Any) -> dict[str, float]:
 
 
 def table(found: list[dict[str, Any]]) -> Iterator[str]:
-    """A line for each way; exact matches and parse rates in percent with 95% intervals."""
+    """One line for each model and sampler: exact matches and parse rates in percent, with 95% intervals."""
     lines = sorted({row["lines"] for row in found})
     yield "| filled by | " + " | ".join(f"{n} lines: exact | parse" for n in lines) + " |"
     yield "|---" + "|---:" * (2 * len(lines)) + "|"
@@ -160,7 +163,9 @@ def main() -> None:
     parser.add_argument("--functions", type=int, default=200)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, help="a file to which rows are added")
-    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print such files")
+    parser.add_argument(
+        "--table", type=Path, nargs="+", metavar="FILE", help="print files of --out"
+    )
     args = parser.parse_args()
     if args.table:
         print("\n".join(table(read_rows(*args.table))))

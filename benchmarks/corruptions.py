@@ -1,12 +1,15 @@
-"""Spoil a run folder in many ways: each must be seen, and training goes on or says why it cannot.
+"""Damages run folders: `unmask check` must find each damage, and training must resume or refuse with a reason.
 
     python benchmarks/corruptions.py --count 200
 
-A file of a finished run is cut, flipped, deleted, emptied, made longer or swapped with another one.
-`unmask check` must name it; `unmask train`, which is asked for a few steps more, must either end with
-the very weights, optimizer and logs of an unspoilt run, all damage mended but for older checkpoints,
-or refuse with the reason. Neither may end with a traceback. Only loss.png, a picture of the log, is
-left out.
+A file of a finished run is cut, deleted, emptied, made longer, or swapped with another file, or one of its bits is
+flipped. Then two commands run:
+
+- `unmask check` must name the damaged file.
+- `unmask train` must train a few more steps or refuse with a reason. If it trains, weights, optimizer and logs must
+  equal those of an undamaged run. Only older checkpoints may still be damaged afterwards.
+
+Neither command may end with a traceback. The file loss.png, a picture of the log, is never damaged.
 """
 
 import argparse
@@ -57,18 +60,18 @@ CHANGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "append": append,
     "empty": empty,
 }
-KINDS = (*CHANGES, "delete", "swap", "all")  # "all" spoils every checkpoint
+KINDS = (*CHANGES, "delete", "swap", "all")  # "all" damages every checkpoint
 
 
 class Answer(NamedTuple):
-    """What a command said and how it ended."""
+    """Exit code and output of a command."""
 
     code: int
     text: str
 
 
 def command(*arguments: str) -> Answer:
-    """`unmask` in this process: a traceback would end the script."""
+    """Runs `unmask` in this process, so a traceback ends the script."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = unmask(arguments)
@@ -82,7 +85,7 @@ def train(run: Path, steps: int) -> Answer:
 
 
 def spoil(run: Path, kind: str, dice: random.Random) -> str:
-    """Damage something in a run; what."""
+    """Damages a file, or all checkpoints, of a run. Returns the names of the damaged files."""
     if kind == "all":
         folders = sorted((run / "checkpoints").glob("step-*"))
         return " and ".join(spoil(each, dice.choice(KINDS[:-2]), dice) for each in folders)
@@ -102,7 +105,7 @@ def spoil(run: Path, kind: str, dice: random.Random) -> str:
 
 
 def outcome(run: Path, whole: dict[str, str]) -> str:
-    """What became of a spoilt run; an outcome in capitals is not allowed."""
+    """Checks and trains a damaged run. Returns the outcome: one in capitals is a failure."""
     seen = command("check", str(run))
     if seen.code != 2 or "damaged" not in seen.text:
         return "NOT SEEN"
@@ -122,7 +125,7 @@ def outcome(run: Path, whole: dict[str, str]) -> str:
 
 
 def compared(whole: dict[str, str], lost_best: bool) -> list[str]:
-    """What must not differ: not older checkpoints, which are passed over, nor best weights that are lost."""
+    """Files that must be equal: all but older checkpoints, and without the best weights if those were lost."""
     best = [name for name in whole if name.startswith(("checkpoints/best/", "model/"))]
     older = [name for name in whole if "step-" in name and NEWEST not in name]
     return [name for name in whole if name not in older and not (lost_best and name in best)]

@@ -1,12 +1,13 @@
 """The loss curve with every optimisation on and off, on the same seed, data, noise and dropout.
 
-"on" is the package's trainer as shipped: bf16, compiled, fused. "off" is plain.py: eager float32,
-dense logits, one tensor after the other. How far bf16 alone takes a curve is told by the first steps
-of the plain form in bf16, once with the batch as a whole and once summed in two halves; that the
-mathematics are the same, by the first steps of the shipped form in float32. Rounding makes the two
-part in the end, so where they end up is compared over several seeds; and since the moment at which a
-fresh network leaves its first plateau hangs on rounding, all start from weights trained for a while.
-`plot_curve.py` draws them.
+- `on` is the package's trainer as shipped: bf16, compiled, fused.
+- `off` is plain.py: eager float32, dense logits, one tensor after the other.
+- Short runs of `off` in bf16 measure the effect of bf16 alone: one with the whole batch, one with two halves.
+- A short run of `on` in float32 shows that both forms compute the same function.
+
+Rounding errors grow, so the two curves differ in the end. Their final bounds are therefore compared over several
+seeds. Rounding also decides when a fresh network leaves its first plateau. All runs therefore start from weights that
+were trained for `--before` steps. `plot_curve.py` draws the curves.
 """
 
 import argparse
@@ -57,7 +58,7 @@ SHORT = {  # runs of the first steps, with the first seed
 
 
 def runs(seeds: int) -> dict[str, list[str]]:
-    """The runs by name, with what tells them apart."""
+    """The runs by name, each with its own options."""
     long = {
         f"{form}-{n}": ["--only", form, "--seed", str(n)]
         for n in range(seeds)
@@ -85,7 +86,7 @@ def prepare(folder: Path, train: str, valid: str, vocabulary: int, length: int) 
 
 @dataclass(frozen=True)
 class Corpus:
-    """What `prepare` wrote."""
+    """The rows that `prepare` wrote."""
 
     vocabulary: Vocabulary
     train: Rows
@@ -112,7 +113,8 @@ class Run:
         torch.manual_seed(args.seed)
         vocabulary = self.corpus.vocabulary
         network = DiT(config, vocabulary)
-        with torch.no_grad():  # gates and a head that start at zero would hide the rest for a while
+        # zero gates and a zero head would hide differences in the first steps
+        with torch.no_grad():
             for parameter in network.parameters():
                 parameter.add_(args.spread * torch.randn_like(parameter))
         if args.start:
@@ -149,16 +151,16 @@ class Run:
             for line in JsonLines(Path(folder) / "log.jsonl").read():
                 if "loss" in line:
                     report.write({"row": line["step"], "loss": line["loss"], "norm": line["norm"]})
-                elif "validation" in line:  # others tell of losses that jumped
+                elif "validation" in line:  # other lines report sudden changes of the loss
                     found = line["validation"]
                     report.write({"row": "bound", "nats": found["nats"], "error": found["error"]})
 
     def save(self, file: Path) -> None:
-        """Writes the network down for other runs to start from."""
+        """Saves the network. Other runs start from it."""
         save_file({name: x.cpu() for name, x in self.method.backbone.state_dict().items()}, file)
 
     def plain(self, report: Report) -> None:
-        """The same written out, with nothing fused, folded or compiled."""
+        """The same training in plain torch, with nothing fused, folded or compiled."""
         optimizer = PlainOptimizer(self.method, self.training)
         self.method.train()
         for step in range(self.args.steps):
@@ -173,7 +175,7 @@ class Run:
         report.write({"row": "bound", "nats": found.nats, "error": found.error})
 
     def _gradient(self, step: int) -> float:
-        """Adds the gradient of a step's loss; the loss."""
+        """Adds the gradient of a step's loss. Returns the loss."""
         size = self.args.batch // 2 if self.args.halves else self.args.batch
         total = 0.0
         for first in range(0, self.args.batch, size):
@@ -199,7 +201,7 @@ def read_runs(folder: Path) -> tuple[dict[str, list[float]], dict[str, dict[str,
 
 
 def compare(folder: Path) -> dict[str, Any]:
-    """Do the first steps agree as far as rounding lets them, and the bounds over all seeds?"""
+    """Checks that the first steps agree up to rounding, and the bounds over all seeds up to their error."""
     losses, bounds = read_runs(folder)
     seeds = len(bounds) // 2
     first = {name: np.array(values[:FIRST]) for name, values in losses.items()}
@@ -234,12 +236,12 @@ def compare(folder: Path) -> dict[str, Any]:
 
 
 def judge(folder: Path) -> None:
-    """Writes the verdict beside the runs."""
+    """Writes the verdict into the folder of the runs."""
     Report(folder / "verdict.jsonl").write(compare(folder))
 
 
 def all_runs(args: argparse.Namespace, given: list[str]) -> None:
-    """Every run in a process of its own, side by side; then the verdict."""
+    """Starts all runs at once, each in its own process, then writes the verdict."""
     args.out.mkdir(parents=True, exist_ok=True)
     given = [*given, *_common_start(args, given)]
     running = []
@@ -255,7 +257,7 @@ def all_runs(args: argparse.Namespace, given: list[str]) -> None:
 
 
 def _common_start(args: argparse.Namespace, given: list[str]) -> list[str]:
-    """Trains the weights that all runs start from; the option that tells them where they are."""
+    """Trains the weights that all runs start from. Returns the option with their path."""
     if not args.before:
         return []
     file = str(args.out / "start.safetensors")
@@ -269,34 +271,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prepare", type=Path, metavar="FOLDER", help="write the corpus and stop")
     parser.add_argument("--train", default="builtin:pydoc", help="a corpus to prepare")
-    parser.add_argument("--valid", default="", help="its validation text; a part, if none")
+    parser.add_argument("--valid", default="", help="its validation text; by default a part of it")
     parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--data", type=Path, help="what --prepare wrote")
+    parser.add_argument("--data", type=Path, help="folder that --prepare wrote")
     parser.add_argument("--out", type=Path, help="a folder for all runs, or a file for --only")
     parser.add_argument("--only", choices=("on", "off"), help="one run, in this process")
     parser.add_argument("--precision", choices=("fp32", "bf16"), help="on: bf16, off: fp32")
-    parser.add_argument("--halves", action="store_true", help="off: the batch in two halves")
+    parser.add_argument(
+        "--halves", action="store_true", help="with --only off: sum the batch in two halves"
+    )
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--before", type=int, default=1000, help="steps of the common start")
     parser.add_argument("--start", type=Path, help="weights that a run starts from")
-    parser.add_argument("--save", type=Path, help="where a run writes its weights")
+    parser.add_argument("--save", type=Path, help="the file for a run's final weights")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--shape", type=int, nargs=3, default=(256, 4, 4), metavar=("W", "D", "H"))
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--spread", type=float, default=0.02, help="noise on the initial weights")
     parser.add_argument("--seeds", type=int, default=4, help="pairs of runs")
-    parser.add_argument("--seed", type=int, default=0, help="of one run")
-    parser.add_argument("--draws", type=int, default=4, help="of the noise of the validation bound")
-    parser.add_argument("--compare", type=Path, metavar="FOLDER", help="judge runs that are there")
+    parser.add_argument("--seed", type=int, default=0, help="seed of one run")
+    parser.add_argument("--draws", type=int, default=4, help="noise draws of the validation bound")
+    parser.add_argument(
+        "--compare", type=Path, metavar="FOLDER", help="write the verdict of finished runs"
+    )
     args = parser.parse_args()
     if args.prepare:
         prepare(args.prepare, args.train, args.valid, args.vocabulary, args.length)
     elif args.compare:
         judge(args.compare)
     elif args.data is None:
-        parser.error("say where the tokens are: --data FOLDER (--prepare FOLDER writes them)")
+        parser.error("--data is missing: give the folder that --prepare FOLDER wrote")
     elif args.only is None:
         all_runs(args, sys.argv[1:])
     else:

@@ -1,8 +1,7 @@
 """A training step with logits at masked tokens only, against the same model with logits at every token.
 
-Prints one JSON line a vocabulary and a dense form. Time: all variants in one process, step by step in
-turn, so that whatever else the machine does falls on all alike. Memory: each variant in a process of
-its own (Linux).
+Prints one JSON line for each vocabulary and dense form. For time, all variants take turns step by step in one process,
+so other work of the machine slows all of them. For memory, each variant runs in its own process (Linux only).
 """
 
 import argparse
@@ -51,7 +50,7 @@ def masked_only(method: MDLM, batch: Batch) -> Tensor:
 
 
 def authors(method: MDLM, batch: Batch) -> Tensor:
-    """As the authors compute it: log x_theta over [rows, length, vocabulary], then the true token's."""
+    """The loss as the authors compute it: log x_theta over [rows, length, vocabulary], then that of the true token."""
     z_t, logits = _all_logits(method, batch)
     log_x_theta = authors_log_x_theta(z_t, logits, method.vocabulary.mask_id)
     nll = -log_x_theta.gather(-1, batch.x[:, :, None])[:, :, 0]
@@ -59,7 +58,7 @@ def authors(method: MDLM, batch: Batch) -> Tensor:
 
 
 def authors_log_x_theta(z_t: Tensor, logits: Tensor, mask_id: int) -> Tensor:
-    """Their log-probabilities at every token: no mask, and what is visible stays."""
+    """The authors' log-probabilities at every token: MASK has none, and a visible token keeps its value."""
     logits[:, :, mask_id] += -1e6
     log_x_theta = logits - logits.logsumexp(-1, keepdim=True)
     kept = z_t != mask_id
@@ -69,7 +68,7 @@ def authors_log_x_theta(z_t: Tensor, logits: Tensor, mask_id: int) -> Tensor:
 
 
 def fused(method: MDLM, batch: Batch) -> Tensor:
-    """The leanest dense form: torch's cross-entropy at every token, those not masked weighted by zero."""
+    """The cheapest dense form: torch's cross-entropy at every token, with weight zero at unmasked tokens."""
     _, logits = _all_logits(method, batch)
     logits[:, :, method.vocabulary.mask_id] += -1e6
     nll = F.cross_entropy(logits.view(-1, logits.shape[-1]), batch.x.view(-1), reduction="none")
@@ -90,7 +89,7 @@ def _weight(method: MDLM, batch: Batch) -> Tensor:
 
 
 def model(vocabulary: int, dropout: float) -> MDLM:
-    """The network that is measured; its weights are drawn, since zeros would hide most gradients."""
+    """The measured network. Its weights are random, because zeros would hide most gradients."""
     torch.manual_seed(0)
     config = DiT.Config(width=WIDTH, depth=DEPTH, heads=HEADS, dropout=dropout)
     v = Vocabulary(vocabulary, vocabulary - 1)
@@ -148,7 +147,7 @@ def check(runs: dict[str, Run]) -> None:
 
 
 def median_seconds(runs: dict[str, Run], steps: int) -> dict[str, float]:
-    """The median step of each variant, the first left out."""
+    """Median seconds of a step of each variant, without the first step."""
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for step in range(steps + 1):
         for name, run in runs.items():
@@ -157,7 +156,7 @@ def median_seconds(runs: dict[str, Run], steps: int) -> dict[str, float]:
 
 
 def peak_mib(name: str, vocabulary: int, dropout: float, threads: int) -> float:
-    """Peak memory of training alone: weights, gradients and optimizer included, the imports not."""
+    """Peak memory of training: weights, gradients and optimizer, without the memory of the imports."""
     command = [sys.executable, __file__, "--peak", name, "--vocabulary", str(vocabulary)]
     command += ["--dropout", str(dropout), "--threads", str(threads)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -172,13 +171,13 @@ def print_peak(name: str, vocabulary: int, dropout: float) -> None:
 
 
 def _high_water_kib() -> int:
-    """This process's peak memory; getrusage's would be the parent's, where that is larger."""
+    """This process's peak memory. getrusage is not used: it reports the parent's peak if that is larger."""
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
 
 
 def rows(vocabulary: int, seconds: dict[str, float], peak: dict[str, float]) -> Iterator[dict]:
-    """Our figures beside those of each dense form."""
+    """Rows that compare the package's loss with each dense form."""
     for dense in ("authors", "fused"):
         yield {
             "vocabulary": vocabulary,

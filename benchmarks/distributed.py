@@ -1,13 +1,13 @@
-"""One GPU, one process, four ways to spread the work: the loss must be the plain run's, memory is told.
-
-plain, DDP, FSDP2, and FSDP2 with activation checkpointing, each in a process of its own, on the same random
-tokens: one JSON line each with the losses, tokens a second and peak memory. bf16 and compiled on a GPU.
-FSDP holds its blocks in bf16 where the others cast them product by product, so its loss may differ by
-bf16's rounding; `--precision fp32` shows that nothing else does.
+"""Loss, speed and peak memory of four training strategies on one GPU: the losses must agree with the plain run.
 
     python benchmarks/distributed.py                    # the 12 × 768 network, 64 × 1,024 tokens
     python benchmarks/distributed.py --width 2048 --depth 16 --heads 32 --batch 16    # the plan's 1B
     torchrun --nproc-per-node 2 benchmarks/distributed.py --way fsdp                  # on two GPUs
+
+The strategies are plain, DDP, FSDP2, and FSDP2 with activation checkpointing. Each runs in its own process on the same
+random tokens. Each prints one JSON line with the losses, tokens per second and peak memory. On a GPU the network is
+compiled and computes in bf16. FSDP stores its blocks in bf16, while the others cast them for each product. Its loss
+may therefore differ by the rounding of bf16. `--precision fp32` shows that nothing else differs.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from unmask.training.distributed.process_group import joined, local_device
 from unmask.training.logs.run_log import read_log
 from unmask.training.training_config import DistributedConfig, TrainingConfig
 
-# strategy, activation checkpointing
+# name: strategy, activation checkpointing
 WAYS = {
     "plain": ("plain", False),
     "plain-recompute": ("plain", True),
@@ -39,11 +39,11 @@ WAYS = {
     "fsdp": ("fsdp", False),
     "fsdp-recompute": ("fsdp", True),
 }
-BF16, FP32 = 0.02, 1e-4  # how far losses may be apart, relatively
+BF16, FP32 = 0.02, 1e-4  # largest relative difference of losses
 
 
 class Rows:
-    """Random rows, each a function of its step and number, whoever asks for which."""
+    """Random rows. Each is a function of its step and number, so every process gets the same rows."""
 
     def __init__(self, setting: Setting, settled: int) -> None:
         self.setting, self.settled = setting, settled
@@ -62,7 +62,7 @@ class Rows:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Losses, rate and memory of one way, in this process."""
+    """Losses, rate and memory of one strategy, in this process."""
     strategy, recompute = WAYS[args.way]
     network = (args.width, args.depth, args.heads)
     setting = Shape(args.length, args.vocabulary, args.batch, network=network)
@@ -102,7 +102,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def predicted(
     args: argparse.Namespace, method: Any, recompute: bool, world: int
 ) -> dict[str, float]:
-    """What `unmask plan` says of it."""
+    """Memory and rate that `unmask plan` predicts."""
     blocks = sum(p.numel() for p in method.backbone.blocks.parameters())
     parameters = sum(p.numel() for p in method.parameters())
     work = Work(args.width, args.depth, args.length, args.vocabulary, parameters, blocks)
@@ -126,7 +126,7 @@ class Shape(Setting):
 
 
 def compare(rows: dict[str, dict[str, Any]]) -> bool:
-    """A table of all ways against the plain one; whether their losses agree."""
+    """Prints a table of all strategies against the plain one. Returns True if their losses agree."""
     plain = rows["plain"]
     print("\n| way | loss, last | largest difference | tok/s | planned | peak GiB | planned |")
     print("|---|---:|---:|---:|---:|---:|---:|")
@@ -147,7 +147,7 @@ def main() -> None:
     cuda = DEVICE.type == "cuda"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--way", choices=WAYS, help="this one alone, in this process (or under torchrun)")
+    add("--way", choices=WAYS, help="run one strategy in this process (or under torchrun)")
     add("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     add("--width", type=int, default=768 if cuda else 32)
     add("--depth", type=int, default=12 if cuda else 2)

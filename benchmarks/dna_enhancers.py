@@ -2,8 +2,9 @@
 
     python benchmarks/dna_enhancers.py --data human-200bp-4celltypes.tsv.xz --runs runs/enhancers --out rows.jsonl
 
-Three disjoint parts: the model trains on two thirds of `training`, the oracle classifier on the other third, and
-`validation` and `test` are the real sequences of every comparison. One JSON line for each cell type and guidance weight:
+The data has three disjoint parts. The model trains on two thirds of `training`, the oracle classifier on the other
+third. `validation` and `test` are the real sequences of every comparison. The script writes one JSON line for each cell
+type and guidance weight:
 
 - `oracle`: share of sequences that the oracle assigns to their cell type, beside that of real ones (`oracle_real`);
 - `kmer_js`: Jensen-Shannon divergence in bits of the 6-mer spectra, beside that of two real halves (`kmer_js_real`);
@@ -95,7 +96,7 @@ def config(train: Path, valid: Path, args: argparse.Namespace) -> RunConfig:
 
 
 def codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
-    """Bases as numbers, [sequences, 200]; 4 for N and for positions behind the end."""
+    """Bases as numbers, [sequences, 200]; 4 for N and for positions after the end."""
     table = np.full(256, 4, np.uint8)
     table[list(b"ACGT")] = range(4)
     padded = "".join(sequence[:LENGTH].ljust(LENGTH, "N") for sequence in sequences)
@@ -240,7 +241,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10, help="epochs of the oracle")
     parser.add_argument("--guidance", type=float, nargs="*", default=(1.0, 2.0, 4.0))
     parser.add_argument("--n", type=int, default=1000, help="sequences per cell type and weight")
-    parser.add_argument("--batch", type=int, default=64, help="sequences written together")
+    parser.add_argument("--batch", type=int, default=64, help="sequences of a batch")
     parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
     parser.add_argument("--out", type=Path, help="file of JSON lines")
     measure(parser.parse_args())

@@ -1,8 +1,8 @@
 """Intervals of sequences in a genome: a BED file of every place at which one of them occurs, on either strand.
 
-The coordinates of the Genomic Benchmarks are those of GRCh38. Their intervals in another assembly are found by content.
-
     python benchmarks/dna_intervals.py GENOME.fa.xz genomic-benchmarks-subset.tar.xz --out exclude.bed
+
+The coordinates of the Genomic Benchmarks are those of GRCh38. Their intervals in another assembly are found by content.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Markov models of DNA of order 4 to 11, the baseline of every neural model: held-out perplexity.
+"""Held-out perplexity of Markov models of DNA of order 4 to 11, the baseline of every neural model.
+
+    python benchmarks/dna_markov.py genome.fa --length 1024 --out markov.jsonl
 
 A model of order k predicts a base from the k bases before it. Its counts are smoothed by the model of order k - 1:
 p_k = (count + alpha p_(k-1)) / (total + alpha). The last 5% of the training rows choose alpha of each order.
-Rows, held-out part and strands are those of a training configuration, and no context crosses the start of a row.
-
-    python benchmarks/dna_markov.py genome.fa --length 1024 --out markov.jsonl
+Rows, held-out part and strands are those of a training configuration. No context crosses the start of a row.
 """
 
 import argparse
@@ -81,7 +81,7 @@ class Markov:
 
 
 def _contexts(rows: NDArray[np.uint8], order: int) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
-    """For k = 0 to `order`: context and base at each place that has k bases before it, and the places."""
+    """For k = 0 to `order`: context and base at each position that has k bases before it, and these positions."""
     real = rows < BASES
     context, known = np.zeros(rows.shape, np.int64), real.copy()
     for k in range(order + 1):
@@ -129,10 +129,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("genome", help="FASTA file")
     parser.add_argument("--length", type=int, default=1024, help="bases of a row")
-    parser.add_argument("--exclude", default="", help="BED file that is not read")
+    parser.add_argument("--exclude", default="", help="BED file of intervals that are left out")
     parser.add_argument("--holdout-intervals", default="", help="BED file of the held-out part")
     parser.add_argument("--orders", type=int, nargs=2, default=(4, 11), help="first and last order")
-    parser.add_argument("--strands", type=int, choices=(1, 2), default=2, help="counted strands")
+    parser.add_argument(
+        "--strands", type=int, choices=(1, 2), default=2, help="strands that are counted"
+    )
     parser.add_argument("--out", type=Path, help="file of JSON lines")
     args = parser.parse_args()
     data = load_data(genome_config(args.genome, args.length, args.exclude, args.holdout_intervals))

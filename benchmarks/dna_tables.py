@@ -10,10 +10,11 @@ RUNS/results.jsonl. A killed run continues where it stopped: finished rows are n
 resumes from its checkpoint.
 
 Training leaves out every interval of the benchmark's test parts and the held-out intervals: every 16th block of
-131,072 bases. An autoregressive row trains for as many tokens as pretraining and fine-tuning have together. The
-network of SEDD has time conditioning, which the method needs; the others have none, as in the paper. Plaid
-diffuses vectors, which have no complement: its network is one strand of Caduceus with the pretrained layers, a new
-first and a new last layer, and it trains on both strands of the data.
+131,072 bases. An autoregressive row trains for as many tokens as pretraining and fine-tuning have together.
+
+- SEDD needs time conditioning, so its network has it. The other networks have none, as in the paper.
+- Plaid diffuses vectors, which have no complement. Its network is one strand of Caduceus: the pretrained layers with
+  a new first and a new last layer. It trains on both strands of the data.
 """
 
 import argparse
@@ -44,7 +45,7 @@ PUBLISHED = {  # Table 6, perplexity on the human genome
     "caduceus-sedd": "≤ 3.216",
     "caduceus-mdlm": "≤ 3.199",
 }
-PRETRAINED_LR, PRETRAINED_BATCH = 8e-3, 1024  # of the paper
+PRETRAINED_LR, PRETRAINED_BATCH = 8e-3, 1024  # in the paper
 TUNED_LR = 1e-3
 FEW = 16  # steps that measure the speed of a row
 
@@ -233,7 +234,7 @@ class Study:
         return found
 
     def fit_steps(self, seconds: float) -> None:
-        """Chooses the steps once, so that training takes some seconds in all."""
+        """Chooses the steps once, so that all training together takes `seconds`."""
         planned = [row["steps"] for row in self.done() if row["table"] == "plan"]
         if not planned:
             times = self.seconds_per_step()
@@ -364,16 +365,16 @@ def main() -> None:
     parser.add_argument("--pretraining", type=int, default=4000, help="steps of pretraining")
     parser.add_argument("--tuning", type=int, default=4000, help="steps of generative fine-tuning")
     parser.add_argument(
-        "--seconds", type=float, help="of training in all; sets the steps of both in place of them"
+        "--seconds", type=float, help="seconds of all training; sets --pretraining and --tuning"
     )
     parser.add_argument("--batch", type=int, default=256, help="windows of a step")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of fine-tuning")
     parser.add_argument("--epochs", type=int, default=10, help="epochs of table 7")
     parser.add_argument("--tables", type=int, nargs="+", default=[6, 7], help="6, 7 or both")
     parser.add_argument("--draws", type=int, default=8, help="noise draws of a bound")
-    parser.add_argument("--precision", default="bf16", help="of training")
+    parser.add_argument("--precision", default="bf16", help="precision of training")
     parser.add_argument("--compile", action="store_true", help="train with torch.compile")
-    parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
     parser.add_argument("--plan", action="store_true", help="prints the minutes of each row")
     parser.add_argument("--table", action="store_true", help="prints both tables")
     args = parser.parse_args()

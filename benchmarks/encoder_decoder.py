@@ -82,7 +82,7 @@ def train(name: str, options: argparse.Namespace) -> None:
 
 
 def train_all(names: list[str], options: argparse.Namespace) -> dict[str, float]:
-    """Trains the models side by side, and ends what runs after the time; seconds of each."""
+    """Trains the models side by side and stops them when the time is up. Returns the seconds of each."""
     data = load_data(configured("joint MDLM", options).data)  # the rows are cached for all
     data.tokenizer.save(options.runs / "tokenizer")
     started, seconds = time.perf_counter(), {}
@@ -191,10 +191,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--sources", type=int, default=1000, help="of each test set")
+    parser.add_argument("--sources", type=int, default=1000, help="sentences of each test set")
     parser.add_argument("--seconds", type=float, default=1e9, help="most time of training")
-    parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
-    parser.add_argument("--train", choices=MODELS, help="trains one model: a part of the above")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
+    parser.add_argument("--train", choices=MODELS, help="trains one model and stops")
     parser.add_argument("--table", type=Path, default=None, help="prints the lines of a file")
     options = parser.parse_args()
     if options.table:

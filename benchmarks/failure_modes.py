@@ -1,14 +1,15 @@
 """Failure modes of masked diffusion texts, each with a measure and the setting that reduces it.
 
+    python benchmarks/failure_modes.py --real tinystories.valid.txt.xz --out failure.jsonl
+    python benchmarks/failure_modes.py --table failure.jsonl --plot docs/images/failure-modes.png
+
 - repetition: share of 4-grams that occurred before in the text, over steps and temperatures.
 - context: share of the names in each quarter of a long text that the first quarter has, over the overlap of windows.
 - early: nats of a token given the finished text, over the step in which it was written.
 - dependence: log p(token | context and the tokens written with it) − log p(token | context), over their number.
 
-`--real FILE` adds real stories. `--out FILE` keeps the rows that it has. `--table FILE` prints rows, `--plot PNG` draws them.
-
-    python benchmarks/failure_modes.py --real tinystories.valid.txt.xz --out failure.jsonl
-    python benchmarks/failure_modes.py --table failure.jsonl --plot docs/images/failure-modes.png
+`--real FILE` adds real stories. `--out FILE` adds rows to a file and does not repeat rows that it has. `--table FILE`
+prints the rows, `--plot PNG` draws them.
 """
 
 import argparse
@@ -524,11 +525,11 @@ def main() -> None:
         metavar=("MODEL", "JUDGE"),
         help="a masked diffusion model, and an autoregressive one of the same tokenizer",
     )
-    parser.add_argument("--real", type=Path, metavar="FILE", help="real stories")
+    parser.add_argument("--real", type=Path, metavar="FILE", help="a file of real stories")
     parser.add_argument("--only", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--texts", type=int, default=16, help="texts of a row")
     parser.add_argument("--steps", type=int, nargs="+", default=[8, 16, 32, 64, 128])
-    parser.add_argument("--early-steps", type=int, default=32, help="steps of early")
+    parser.add_argument("--early-steps", type=int, default=32, help="sampling steps of early")
     parser.add_argument("--gammas", type=float, nargs="+", default=[0.1, 0.5, 2.0])
     parser.add_argument("--length", type=int, default=128, help="tokens of a text")
     parser.add_argument("--long", type=int, default=1000, help="tokens of a text of context")
@@ -539,7 +540,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="threads of a CPU")
     parser.add_argument("--tiny", action="store_true", help="tiny counts, to try the script")
     parser.add_argument("--out", type=Path, help="a file to which rows are added")
-    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print such files")
+    parser.add_argument(
+        "--table", type=Path, nargs="+", metavar="FILE", help="print files of --out"
+    )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the files of --table")
     args = parser.parse_args()
     if args.table:

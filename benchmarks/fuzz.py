@@ -1,10 +1,10 @@
-"""Hostile files, by hypothesis: valid ones that were changed, and some made from nothing.
-
-Each is given to one of the loaders (configs, checkpoints, runs, tokenizers, data). A loader may load it or
-refuse it with an error of ours in one line; anything else, a file that takes more than a minute
-included, is a failure, and its input is saved. Prints one JSON line a loader; the same inputs each time.
+"""Fuzzes the package's loaders with hostile files from hypothesis: changed valid files, and random ones.
 
     python benchmarks/fuzz.py --inputs 12500
+
+Each file is given to one of the loaders: configs, checkpoints, runs, tokenizers, data. A loader may load it or refuse
+it with a one-line error of the package. Anything else is a failure, and so is a file that takes more than a minute. The
+input of a failure is saved. The script prints one JSON line for each loader. The inputs are the same each time.
 """
 
 import argparse
@@ -47,8 +47,8 @@ from unmask.training.checkpoints import checkpoint
 from unmask.training.logs.run_log import read_log
 from unmask.training.train_state import TrainingState
 
-SECONDS = 60  # that a file may take
-MEMORY = 16 * 2**30  # bytes of addresses that the process may take
+SECONDS = 60  # most time for a file
+MEMORY = 16 * 2**30  # bytes of address space for the process
 TEXT = "The cat sat on the mat, naïve café 日本語 [MASK] 42.\n"
 
 # Loaders, and valid files for each
@@ -84,7 +84,7 @@ def _checkpoints(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
 
 
 def _runs(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
-    """Run folders: listed, checked, loaded, and taken up as a resumed training does."""
+    """Run folders: listed, checked, loaded, and read as resumed training reads them."""
     small = {
         "backbone.width": "8", "backbone.depth": "1", "backbone.heads": "2",
         "data.length": "8", "data.tokenizer.kind": "bytes", "data.cache": str(folder / "cache"),
@@ -95,7 +95,7 @@ def _runs(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
     unmask.train(config, folder / "run", say=lambda _: None)
     files = _read(folder / "run").items()
     seed = {name: content for name, content in files if not name.startswith(("model/", "loss"))}
-    # with nothing to fall back to, what is damaged must be refused
+    # there is no other checkpoint to fall back to, so a damaged one must be refused
     older = ("checkpoints/best/", "checkpoints/step-00000002/")
     bare = {name: content for name, content in seed.items() if not name.startswith(older)}
     fingerprint = json.loads(seed["checkpoints/step-00000004/state.json"])["fingerprint"]
@@ -195,20 +195,20 @@ def stop(_signal: int, _frame: FrameType | None) -> None:
 
 
 def outcome(load: Callable[[Path], object], files: Files, folder: Path) -> str:
-    """`loaded`, `refused`, or what went wrong."""
+    """`loaded`, `refused`, or the failure in words."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     signal.alarm(SECONDS)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # damage that was passed over is told
+        with contextlib.redirect_stdout(io.StringIO()):  # loaders print the damage that they skip
             load(folder)
     except UnmaskError as error:
         return "refused" if "\n" not in str(error) else f"two lines: {error}"
     except _TooLong:
         return f"more than {SECONDS} seconds"
-    except BaseException as error:  # a panic of Rust's is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         return f"{type(error).__name__}: {error}"
     finally:
         signal.alarm(0)
@@ -216,7 +216,7 @@ def outcome(load: Callable[[Path], object], files: Files, folder: Path) -> str:
 
 
 def fuzz(name: str, inputs: int, failures: Path) -> dict[str, object]:
-    """Gives a loader so many inputs, and counts what it made of them."""
+    """Gives a loader `inputs` files and counts the outcomes."""
     counts: Counter[str] = Counter()
     wrong: dict[str, str] = {}
     start = time.perf_counter()
@@ -254,7 +254,7 @@ def fuzz(name: str, inputs: int, failures: Path) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """A panic writes to standard error before it can be caught."""
+    """Silences standard error, because a Rust panic writes to it before it can be caught."""
     kept, silent = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 2)
     try:
@@ -267,7 +267,7 @@ def _quiet() -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=12_500, help="in all")
+    parser.add_argument("--inputs", type=int, default=12_500, help="files for all loaders together")
     parser.add_argument("--only", nargs="*", default=list(LOADERS), choices=LOADERS)
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"))
     args = parser.parse_args()

@@ -22,8 +22,8 @@ Each result is a file: predictions of a row, a task and a seed, or a JSON line i
 continues where it stopped, and so does one that `--seconds` ended. Processes with different `--rows` can share RUNS.
 Only `--table` needs scikit-learn and scipy, so a machine without them can do the rest.
 
-The second table is that of BERT-Mouth: the pseudo-perplexity of each row, which is no bound, and the upper bound of the
-same texts.
+The second table is that of BERT-Mouth: the pseudo-perplexity of each row and the upper bound of the same texts. The
+pseudo-perplexity is not a bound.
 """
 
 import argparse
@@ -72,7 +72,7 @@ class Study:
         return str(path)
 
     def tasks(self) -> list[TaskData]:
-        """The tasks at hand; absent ones are printed."""
+        """The tasks whose data is present. Prints the names of the others."""
         found, absent = task_data(Path(self.args.data) / "glue", self.args.tasks)
         print(f"absent: {', '.join(absent) or 'none'}")
         few = self.args.train_limit
@@ -146,7 +146,7 @@ class Study:
             file.write(line + "\n")
 
     def has(self, kind: str, row: str) -> bool:
-        """True if a result is there."""
+        """True if the result exists."""
         return any((each["kind"], each["row"]) == (kind, row) for each in self.done())
 
     def measure_text(self, row: str) -> None:
@@ -171,7 +171,7 @@ class Study:
             samples.write_text("".join(lines), encoding="utf-8")
 
     def measure_glue(self, tasks: list[TaskData]) -> None:
-        """Predictions of every row, task and seed, a file each; all tasks of a seed before the next seed."""
+        """Predictions of every row, task and seed, one file each. All tasks of a seed come before the next seed."""
         args = self.args
         options = GlueOptions(
             epochs=args.epochs,
@@ -185,7 +185,7 @@ class Study:
             model = self.model(row)
             begun = time.perf_counter()
             if begun > self.end:
-                print(f"the time is over before {path.name}: the same command continues")
+                print(f"the time is up before {path.name}: run the same command to continue")
                 return
             logits = predictions(model, data, options, seed)
             seconds = time.perf_counter() - begun
@@ -430,20 +430,22 @@ def main() -> None:
     parser.add_argument("--encoder", default="", help="folder of the encoder")
     parser.add_argument("--runs", default="runs/glue", help="folder of the runs and results")
     parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
-    parser.add_argument("--tasks", nargs="*", help="some of the tasks; by default all at hand")
+    parser.add_argument("--tasks", nargs="*", help="some of the tasks; by default all with data")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit", type=int, help="the first N examples of each part")
     parser.add_argument("--train-limit", type=int, help="the first N training examples")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--glue-length", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=5000, help="of training on Wikipedia")
+    parser.add_argument("--steps", type=int, default=5000, help="training steps on Wikipedia")
     parser.add_argument("--batch", type=int, default=512, help="rows of a step on Wikipedia")
     parser.add_argument("--length", type=int, default=128, help="tokens of a row of Wikipedia")
-    parser.add_argument("--lr", type=float, default=5e-5, help="the paper's")
+    parser.add_argument("--lr", type=float, default=5e-5, help="learning rate, that of the paper")
     parser.add_argument("--ar-steps", type=int, default=5000)
-    parser.add_argument("--ar-lr", type=float, default=1e-3, help="of the network from nothing")
+    parser.add_argument("--ar-lr", type=float, default=1e-3, help="learning rate of the row ar")
     parser.add_argument("--precision", default="bf16", choices=("fp32", "bf16"))
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="then no task begins")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="start no task after this time"
+    )
     parser.add_argument("--texts", type=int, default=2000, help="test texts of the perplexity")
     parser.add_argument("--pseudo-texts", type=int, default=200)
     parser.add_argument("--samples", type=int, default=256, help="generated texts of a row")
@@ -451,7 +453,7 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true", help="compare with transformers' Trainer")
     parser.add_argument("--speed-task", default="MRPC")
     parser.add_argument("--speed-runs", type=int, default=3)
-    parser.add_argument("--judge", help="reads the generated texts; as in unmask evaluate")
+    parser.add_argument("--judge", help="judge of the generated texts, as in unmask evaluate")
     parser.add_argument("--table", action="store_true", help="print the table of the results")
     parser.add_argument("--tiny", action="store_true", help="a few steps, for a CPU")
     args = parser.parse_args()

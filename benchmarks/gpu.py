@@ -1,7 +1,7 @@
-"""The package's speed on one GPU against the authors' implementation: one JSON line a row.
+"""Speed and memory of the package on one GPU against the authors' implementation.
 
-bf16, the 12 x 768 DiT, dropout 0.1, AdamW, EMA, clipping, random tokens; everything through the
-package's own trainer, samplers and evaluation. `--table FILE` prints such lines as Markdown.
+The network is the 12 x 768 DiT in bf16, with dropout 0.1, AdamW, EMA and clipping, on random tokens. The package's own
+trainer, samplers and evaluation do the work. Each row is one JSON line. `--table FILE` prints such lines as Markdown.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from workloads import autoregressive, evaluate, mdlm, ready, sample, train
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure with the memory it may take."""
+    """A figure to reach, and the most memory for it."""
 
     value: float
     gib: float | None = None
@@ -30,7 +30,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Work:
-    """A row of the table: what is done, what the authors' code takes for it, and what is wanted."""
+    """A row of the table: its work, the figure of the authors' code, and the goals."""
 
     name: str
     kind: str  # train | sample | decode | evaluate
@@ -77,7 +77,7 @@ WORKS = {
 
 
 def measured(work: Work, setting: Setting, tiny: bool) -> dict[str, Any]:
-    """The row's own figures: a rate or seconds, memory, and the operations (and bytes) of its unit."""
+    """Measures a row: its rate or seconds, memory, and the operations (and bytes) of one unit."""
     if work.kind == "train":
         steps, settled, log_every = (4, 2, 1) if tiny else (60, 20, 10)
         return train(setting, steps, settled, log_every)
@@ -89,7 +89,7 @@ def measured(work: Work, setting: Setting, tiny: bool) -> dict[str, Any]:
 
 
 def against_the_goals(work: Work, found: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Bar, aim and the authors' figure, and which are met; evaluation is compared with training."""
+    """The goals of a row, the authors' figure, and which of them are met. Evaluation is compared with training."""
     value = found.get("tokens_per_second", found.get("seconds_per_sequence"))
     row: dict[str, Any] = {}
     if work.kind == "evaluate":
@@ -160,7 +160,7 @@ def _figure(work: Work, value: float) -> str:
 
 
 def run(name: str, report: Report, machine: dict[str, Any], tiny: bool) -> bool:
-    """Measures a row and writes it down; one that fails leaves the others their chance."""
+    """Measures a row and writes it. A failure does not stop the other rows."""
     work = WORKS[name]
     try:
         with alone():
@@ -177,8 +177,8 @@ def run(name: str, report: Report, machine: dict[str, Any], tiny: bool) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="+", choices=WORKS, default=list(WORKS), metavar="ROW")
-    parser.add_argument("--out", type=Path, help="a file to add the lines to")
-    parser.add_argument("--tiny", action="store_true", help="sizes that say nothing, to try it out")
+    parser.add_argument("--out", type=Path, help="a file to which lines are added")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
     parser.add_argument(
         "--table", type=Path, metavar="FILE", help="print a file of lines as a table"
     )

@@ -1,11 +1,11 @@
-"""Malformed and hostile requests to `unmask serve`: no 5xx, no hang, and the same server afterwards.
-
-Most are made by hand (huge lengths, NaN, deep JSON, wrong types, lone surrogates, 1e400, bodies of
-10 MB, broken HTTP), the rest by schemathesis from the server's own OpenAPI document. Prints a JSON line:
-how many of each status, the slowest answer, and whether a fixed request gives the same text before
-and after. Exits with 1 if anything went wrong.
+"""Malformed and hostile requests to `unmask serve`: no 5xx, no hang, and the same answers afterwards.
 
     python benchmarks/hostile.py --requests 2000
+
+Most requests are written by hand: huge lengths, NaN, deep JSON, wrong types, lone surrogates, 1e400, bodies of 10 MB,
+broken HTTP. The others come from schemathesis, which reads the server's OpenAPI document. The script prints one JSON
+line: the count of each status, the slowest response, and if a fixed request has the same text before and after. The
+exit code is 1 after any failure.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 from serving import random_model, resident, server
 
-PATIENCE = 30.0  # seconds for an answer, beyond which it is a hang
+PATIENCE = 30.0  # seconds; a slower response counts as a hang
 POSTS = ("/v1/completions", "/v1/fill", "/v1/score", "/v1/stream")
 FIXED = {"prompt": "The", "max_tokens": 24, "seed": 11, "temperature": 0.7}
 
@@ -37,7 +37,7 @@ Content = bytes | list[bytes]  # in one piece, or in chunks
 
 
 class Attack(NamedTuple):
-    """A request as it goes over the wire; without a path, raw bytes."""
+    """A request as it is sent. Without a path it is raw bytes."""
 
     name: str
     method: str
@@ -47,7 +47,7 @@ class Attack(NamedTuple):
 
 
 def hand_made(limit: int = 10 << 20) -> Iterator[Attack]:
-    """Requests that somebody thought of; `limit` is the size of the large bodies."""
+    """Requests written by hand; `limit` is the size of the large bodies."""
     json_type = {"Content-Type": "application/json"}
     for path in POSTS:
         for name, content in [*bodies(path), *large(path, limit)]:
@@ -78,7 +78,7 @@ def hand_made(limit: int = 10 << 20) -> Iterator[Attack]:
 
 
 def bodies(path: str) -> Iterator[tuple[str, bytes]]:
-    """Bodies of a route: JSON that is none, values beyond all limits, texts that are no text."""
+    """Bodies of a route: invalid JSON, values beyond all limits, invalid text."""
     text = {"/v1/completions": "prompt", "/v1/fill": "text", "/v1/score": "texts"}.get(path, "fill")
     good = {text: "A [MASK] b" if path in ("/v1/fill", "/v1/stream") else "A b"}
     plain = json.dumps(good)[:-1]
@@ -138,7 +138,7 @@ def bodies(path: str) -> Iterator[tuple[str, bytes]]:
     yield "many gaps", json.dumps({**good, "suffix": many}).encode()
     for value in strings:
         yield "text", f'{{"{text}": {value}}}'.encode()
-        yield "text", f'{plain}, "{text}": {value}}}'.encode()  # twice the same name
+        yield "text", f'{plain}, "{text}": {value}}}'.encode()  # the same name twice
         for field_name in ("model", "sampler", "regex", "grid", "label", "stop", "suffix", "user"):
             yield f"{field_name} text", f'{plain}, "{field_name}": {value}}}'.encode()
     for pattern in (
@@ -193,7 +193,7 @@ def large(path: str, limit: int) -> Iterator[tuple[str, Content]]:
 
 
 def broken() -> Iterator[tuple[str, bytes]]:
-    """What is no HTTP."""
+    """Raw bytes that are not valid HTTP."""
     post = b"POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     yield "no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
     yield "no HTTP", b"hello\r\n\r\n"
@@ -215,7 +215,7 @@ def broken() -> Iterator[tuple[str, bytes]]:
 
 
 def generated(document: dict[str, Any], count: int, number: int = 0) -> list[Attack]:
-    """Requests from an OpenAPI document, most of them against it."""
+    """Requests from an OpenAPI document. Most of them break its rules."""
     schema = schemathesis.openapi.from_dict(document)
     made: list[Attack] = []
     operations = [operation.ok() for operation in schema.get_all_operations()]
@@ -237,7 +237,7 @@ def generated(document: dict[str, Any], count: int, number: int = 0) -> list[Att
 
         try:
             collect()
-        except Exception as error:  # an operation without parameters has nothing to get wrong
+        except Exception as error:  # an operation without parameters has no invalid requests
             if "Unsatisfiable" not in type(error).__name__:
                 raise
     random.Random(number).shuffle(made)
@@ -255,7 +255,7 @@ def as_attack(case: Any) -> Attack:
 
 @dataclass
 class Outcome:
-    """What became of attacks."""
+    """Results of all requests."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -264,7 +264,7 @@ class Outcome:
 
 
 def attack(address: str, attacks: list[Attack], outcome: Outcome) -> Outcome:
-    """Sends them one after the other."""
+    """Sends the requests one after the other."""
     with httpx.Client(base_url=address, timeout=PATIENCE) as client:
         for one in attacks:
             begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Hostile files for `fuzz.py`: valid ones whose bytes or whose trees were changed, and some from nothing."""
+"""Hostile files for `fuzz.py`: valid files with changed bytes or changed trees, and random files."""
 
 import bz2
 import gzip
@@ -13,13 +13,13 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-# ten times faster than the plain one, where it is
+# the C loader is ten times faster, where it is installed
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Files = dict[str, bytes]
 Draw = Callable[..., Any]
 
-# What breaks readers: large and odd numbers, deep nests, other types, paths out of the folder
+# values that break readers: large and odd numbers, deep nests, other types, paths out of the folder
 ODD_BYTES = [
     *(b"[" * 5000, b'{"a":' * 5000, b"&a [*a, *a]", b"{a: &x [1], b: [*x, *x]}"),
     *(b"1e400", b"-1", b"NaN", b"9" * 5000, b"4294967296", b"1e30", b"0x10", b"0"),
@@ -53,7 +53,7 @@ PACKERS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = 
 
 
 class Seeds(list[Files]):
-    """Valid sets of files; hypothesis prints what it draws from, and they are long."""
+    """Valid sets of files with a short repr, because hypothesis prints the list that it draws from."""
 
     def __repr__(self) -> str:
         return f"{len(self)} seeds"
@@ -61,7 +61,7 @@ class Seeds(list[Files]):
 
 @st.composite
 def hostile(draw: Draw, seeds: Seeds) -> Files:
-    """A valid set of files of which one was changed, or made from nothing."""
+    """A valid set of files in which one file is changed, or replaced by random bytes or a random tree."""
     files = dict(draw(st.sampled_from(seeds)))
     name = draw(st.sampled_from(sorted(files)))
     kind = draw(st.sampled_from(["nothing", *["bytes"] * 3, *["inside"] * 5]))
@@ -71,7 +71,7 @@ def hostile(draw: Draw, seeds: Seeds) -> Files:
         files[name] = (changed_bytes if kind == "bytes" else changed_inside)(
             name, files[name], draw
         )
-    # whoever changes a file can write the manifest, too
+    # an attacker who changes a file can write the manifest too
     above = [parent / "manifest.json" for parent in PurePosixPath(name).parents]
     manifest = next((path for path in above if str(path) in files), None)
     if manifest and name != str(manifest) and draw(st.integers(0, 9)):
@@ -80,7 +80,7 @@ def hostile(draw: Draw, seeds: Seeds) -> Files:
 
 
 def _sealing(files: Files, manifest: PurePosixPath) -> bytes:
-    """A manifest of what the old one lists, as it is now."""
+    """A manifest of the files that the old one lists, with their present hashes."""
     listed = {each: manifest.parent / each for each in json.loads(files[str(manifest)])}
     digests = {
         each: hashlib.sha256(files[str(path)]).hexdigest()
@@ -91,7 +91,7 @@ def _sealing(files: Files, manifest: PurePosixPath) -> bytes:
 
 
 def changed_inside(name: str, content: bytes, draw: Draw) -> bytes:
-    """A file that still has its form: another tree, another header, other text that is compressed."""
+    """A file of the same format with another tree, another header or other compressed text."""
     suffix = Path(name).suffix
     if suffix in PACKERS:
         unpack, pack = PACKERS[suffix]
@@ -102,7 +102,7 @@ def changed_inside(name: str, content: bytes, draw: Draw) -> bytes:
         return json.dumps(changed_tree(json.loads(content), draw)).encode()
     if suffix == ".yaml":
         tree = changed_tree(yaml.load(content, YAML_LOADER), draw)
-        return json.dumps(tree, indent=1).encode()  # which is YAML
+        return json.dumps(tree, indent=1).encode()  # JSON is YAML
     if suffix == ".jsonl":
         lines = content.splitlines(keepends=True)
         at = draw(st.integers(0, len(lines) - 1))
@@ -112,7 +112,7 @@ def changed_inside(name: str, content: bytes, draw: Draw) -> bytes:
 
 
 def changed_tensors(content: bytes, draw: Draw) -> bytes:
-    """Safetensors with another header, of which the length is right, or with other numbers."""
+    """Safetensors with another header of the right length, or with other numbers."""
     size = int.from_bytes(content[:8], "little")
     header, payload = content[8 : 8 + size], content[8 + size :]
     if draw(st.integers(0, 3)) == 0:
@@ -125,7 +125,7 @@ def changed_tensors(content: bytes, draw: Draw) -> bytes:
 
 
 def changed_tree(tree: Any, draw: Draw) -> Any:
-    """A tree in which one to three values are odd ones, gone, somewhere else or under another name."""
+    """A tree in which one to three values are replaced by odd ones, deleted, moved or renamed."""
     for _ in range(draw(st.integers(1, 3))):
         places = list(_places(tree)) if isinstance(tree, dict | list) else []
         if not places:
@@ -150,7 +150,7 @@ def changed_tree(tree: Any, draw: Draw) -> Any:
 
 
 def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Every value of a tree, as what holds it and where; of long ones the first and the last."""
+    """The container and the key of every value of a tree. A long container has only its first and its last ten."""
     keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
     for key in keys if len(keys) < 40 else [*keys[:10], *keys[-10:]]:
         yield tree, key
@@ -180,7 +180,7 @@ def changed_bytes(_: str, content: bytes, draw: Draw) -> bytes:
 
 
 def _other_number(content: bytes, at: int, odd: bytes) -> bytes:
-    """The first number behind a place, as another."""
+    """Replaces the first number after a position."""
     first = next((i for i in range(at, len(content)) if content[i : i + 1].isdigit()), None)
     if first is None:
         return content

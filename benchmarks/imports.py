@@ -1,7 +1,7 @@
-"""What starting costs: `import unmask` and `unmask --help`, each in fresh processes.
+"""Start-up time of `import unmask` and `unmask --help`, each in fresh processes.
 
-Prints one JSON line a way: the median seconds, those of an empty program taken off, the most that they
-may be, and which of the slow libraries were imported.
+Prints one JSON line for each: the median seconds minus those of an empty program, the limit, and the slow libraries
+that were imported.
 """
 
 import argparse
@@ -30,11 +30,11 @@ def run(program: str) -> tuple[float, list[str]]:
 
 
 def rows(repeats: int) -> Iterator[dict]:
-    """The ways take turns with an empty program."""
+    """One row for each program. The programs take turns with an empty one."""
     empty: list[float] = []
     taken: dict[str, list[float]] = {way: [] for way in WAYS}
     imported: dict[str, list[str]] = {}
-    for _ in range(repeats + 1):  # the first writes what Python keeps of each module
+    for _ in range(repeats + 1):  # the first writes Python's bytecode cache
         empty.append(run("")[0])
         for way, program in WAYS.items():
             seconds, imported[way] = run(program)

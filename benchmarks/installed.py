@@ -1,11 +1,10 @@
-"""What an installation weighs: the package, torch with what torch needs, and all else that it brought.
-
-Run it by the Python of an environment into which nothing but the wheel was installed:
+"""Size on disk of an installation: the package, torch with its dependencies, and all other dependencies.
 
     python3 -m venv clean && clean/bin/pip install -c constraints.txt dist/unmask-*.whl
     clean/bin/python benchmarks/installed.py
 
-Prints one JSON line a part, in megabytes on the disk, without what Python compiles on first use.
+Run it with the Python of an environment that contains only the wheel and its dependencies. Prints one JSON line for
+each part, in megabytes, without compiled bytecode.
 """
 
 import json
@@ -14,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 
 def needed(name: str) -> set[str]:
-    """A package and all that it needs of what is installed, extras left out."""
+    """A package and its installed dependencies, without extras."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -23,7 +22,7 @@ def needed(name: str) -> set[str]:
             continue
         try:
             lines = distribution(one).requires or []
-        except PackageNotFoundError:  # of another system, or of an extra
+        except PackageNotFoundError:  # it belongs to another platform or to an extra
             continue
         found.add(one)
         waiting += [re.match(r"[\w.-]+", line)[0] for line in lines if "extra ==" not in line]
@@ -31,7 +30,7 @@ def needed(name: str) -> set[str]:
 
 
 def megabytes(name: str) -> float:
-    """What a package's own files take."""
+    """Size of a package's own files."""
     files = [file.locate() for file in distribution(name).files or [] if file.suffix != ".pyc"]
     return sum(file.stat().st_size for file in files if file.exists()) / 1e6
 

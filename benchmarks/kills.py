@@ -1,10 +1,10 @@
-"""Kill a run again and again, inside saves too, and hold what comes out against an undisturbed run.
+"""Kills a training run many times, also inside saves, and compares its result with an undisturbed run.
 
     python benchmarks/kills.py --kills 30
 
-Each kill is a SIGKILL at a random moment: every other one waits for a checkpoint that is being
-written and strikes inside it. Weights, optimizer, averages, the best weights, the exported model,
-the loss log and the samples must have the same SHA-256 as those of the run that nobody killed.
+Each kill is a SIGKILL at a random moment. Every other kill waits until a checkpoint is being written. Weights,
+optimizer, averages, the best weights, the exported model, the loss log and the samples must have the same SHA-256 as
+those of the undisturbed run.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-import torch._dynamo  # which optimizers import: once, before the forks
+import torch._dynamo  # optimizers import it: import it once, before the forks
 
 import unmask
 from unmask.config.run_config import RunConfig, load_recipe, resolve
@@ -35,13 +35,13 @@ COMPARED = ("*.safetensors", "log.jsonl", "samples.jsonl")
 
 
 def configuration(steps: int) -> RunConfig:
-    """A little run that does everything a large one does."""
+    """A small run with all features of a large one."""
     settings = {**SETTINGS, "training.steps": steps}
     return resolve(load_recipe("demo"), [(name, str(value)) for name, value in settings.items()])
 
 
 def start(run: Path, config: RunConfig) -> int:
-    """A process of its own that trains in `run`; its id."""
+    """Starts a process that trains in `run`. Returns its id."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -58,12 +58,12 @@ def step_of(run: Path) -> int:
 
 
 def saving(run: Path) -> bool:
-    """Whether a checkpoint is being written, or was when the end came."""
+    """True if a checkpoint is being written, or was when the process died."""
     return any((run / "checkpoints").glob(".*.building"))
 
 
 def kill(run: Path, config: RunConfig, step: int, inside: bool, dice: random.Random) -> bool | None:
-    """Train until the log has reached a step, and kill; whether inside a save, None if it had ended."""
+    """Trains until the log reaches a step, then kills. Returns True inside a save, None if the run had ended."""
     child = start(run, config)
     while step_of(run) < step and not ended(child):
         time.sleep(0.002)
@@ -79,12 +79,12 @@ def kill(run: Path, config: RunConfig, step: int, inside: bool, dice: random.Ran
 
 
 def ended(child: int) -> bool:
-    """Whether a child has come to its end; it still waits to be asked for its status."""
+    """True if a child process has ended. Its status can still be read afterwards."""
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def hashes(run: Path) -> dict[str, str]:
-    """SHA-256 of everything that has to be the same."""
+    """SHA-256 of every file that must be the same."""
     found = sorted(path for pattern in COMPARED for path in run.rglob(pattern))
     return {
         path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -98,7 +98,7 @@ def finish(run: Path, config: RunConfig) -> None:
 
 
 def strike(run: Path, config: RunConfig, kills: int, dice: random.Random) -> Iterator[bool]:
-    """So many kills, later and later in the run."""
+    """Kills the run `kills` times, each time later. Yields True for each kill inside a save."""
     last = config.training.steps - 2 * config.training.save_every
     for number, step in enumerate(sorted(dice.choices(range(1, last), k=kills))):
         inside = kill(run, config, step, number % 2 == 1, dice)

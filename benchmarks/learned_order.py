@@ -2,9 +2,9 @@
 
     python benchmarks/learned_order.py stories --data stories.txt --length 128 --out order.safetensors
 
-The orders are random, confidence, margin, entropy, and a policy that is trained on four of five rows of the
-text. The figure is measured on the others. Each text is revealed with its own tokens, so the figure is a
-bound on the log-likelihood of the text under the sampler's distribution: lower is better.
+The orders are random, confidence, margin, entropy, and a policy. The policy trains on four of five rows of the text.
+The other rows are measured. Each text is revealed with its own tokens, so the figure is a bound on the log-likelihood
+of the text under the sampler's distribution. Lower is better.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Bounds after given steps of named settings, over several seeds: the paired study of the fast path, and recipes.
+"""Bounds of named training settings after given numbers of steps, over several seeds.
 
-`--prepare FOLDER` writes a text as rows of tokens. Else every setting is trained with every seed by the package's
-own trainer, several runs beside each other on one GPU, and one JSON line is written a run. Runs of one seed have
-the same initial weights, rows, noise and dropout; all bounds are of the same held-out rows under the same noise,
-in fp32. `--table FILE` prints mean, spread and paired differences of such lines.
+`--prepare FOLDER` writes a text as rows of tokens. Without it the package's own trainer trains every setting with every
+seed, several runs at a time on one GPU, and writes one JSON line for each run. Runs of one seed have the same initial
+weights, rows, noise and dropout. All bounds are of the same held-out rows under the same noise, in fp32.
+`--table FILE` prints mean, spread and paired differences of such lines.
 
-A setting is a name, with changes behind it if wanted: `muon-linear:training.muon_lr=0.01,training.lr=2e-3`.
+A setting is a name, and optional changes after a colon: `muon-linear:training.muon_lr=0.01,training.lr=2e-3`.
 """
 
 import argparse
@@ -42,7 +42,7 @@ ADAMW = {
     "training.ema": "0",
     "training.cuda_graph": "true",
 }
-UNFOLDED = "unfolded"  # no setting of the package: only this study computes blocks as the paper writes them
+UNFOLDED = "unfolded"  # only this study: the package has no setting that computes blocks as the paper writes them
 GATES = {"backbone.gate": "1"}
 MUON = {
     **ADAMW,
@@ -56,7 +56,7 @@ LINEAR = {"training.decay": "linear"}
 UNIFORM = {"method.loss_weight": "uniform"}
 
 SETTINGS: dict[str, dict[str, str]] = {
-    # the study of the fast path: what every token shares folded into the weights, or not
+    # the study of the fast path: conditions that all tokens share are folded into the weights, or not
     "folded-bf16": ADAMW,
     "unfolded-bf16": {**ADAMW, UNFOLDED: "true"},
     "fp32": {**ADAMW, "training.precision": "fp32"},
@@ -74,8 +74,8 @@ SETTINGS: dict[str, dict[str, str]] = {
     "modern": {**MUON, **LINEAR, **UNIFORM, "backbone.name": "modern_dit"},
     "muon-wsd-uniform": {**MUON, "training.decay": "wsd", **UNIFORM},
 }
-FIRST = 3  # steps that are timed apart
-HELD_OUT = 2048  # rows that are written, of which --rows are measured
+FIRST = 3  # steps that are timed separately
+HELD_OUT = 2048  # held-out rows that are written; --rows of them are measured
 SHAPES = {"6x384": (6, 384, 6), "12x768": (12, 768, 12), "tiny": (1, 16, 2)}  # depth, width, heads
 
 
@@ -114,14 +114,14 @@ class Job:
 
 
 class Measured(Trainer):
-    """The package's trainer, which saves nothing, measures after given steps and ends in time."""
+    """The package's trainer without checkpoints. It measures after given steps and stops at a time limit."""
 
     def __init__(self, at: list[int], ends: float, *args: Any) -> None:
         super().__init__(*args)
         self.at, self.ends = set(at), ends
         self.bounds: dict[int, Any] = {}
         self.reached: dict[int, float] = {}  # seconds of steps at each bound
-        self.start_seconds = 0.0  # of the first steps: compilation, and all that is done once
+        self.start_seconds = 0.0  # of the first steps, with compilation and other one-time work
 
     def _step(self) -> None:
         if self.state.step >= FIRST:
@@ -150,14 +150,14 @@ class Measured(Trainer):
 
 
 def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
-    """One run, as a line."""
+    """Trains one run. Returns its JSON line."""
     torch.set_num_threads(args.threads)
     corpus, config = _corpus(args.data), job.config(args)
     torch.manual_seed(job.seed)
     method = build_method(config, corpus.vocabulary)
     if job.unfolded:
         for block in method.backbone.blocks:
-            block.by_row = True  # as if each row had a condition of its own
+            block.by_row = True  # as if each row had its own condition
     measure = partial(_bound, method, build_method(config, corpus.vocabulary), corpus, args)
     with TemporaryDirectory() as folder:
         loader = Loader(corpus.train, args.batch, job.seed)
@@ -193,7 +193,7 @@ def _corpus(folder: Path) -> Corpus:
 
 
 def _bound(method: Method, twin: Method, corpus: Corpus, args: argparse.Namespace) -> Any:
-    """The bound of the held-out rows, by a network in fp32 that nothing has compiled or unfolded."""
+    """The bound of the held-out rows, by a network in fp32 that is neither compiled nor unfolded."""
     twin = twin.to(DEVICE).eval()
     twin.load_state_dict(method.state_dict())
     rows = FirstRows(corpus.valid, args.rows)
@@ -201,11 +201,11 @@ def _bound(method: Method, twin: Method, corpus: Corpus, args: argparse.Namespac
 
 
 def _silent(message: str) -> None:
-    """Says nothing: runs beside each other would all speak at once."""
+    """Prints nothing, because the lines of parallel runs would mix."""
 
 
 def work(args: argparse.Namespace, jobs: list[Job]) -> Iterator[dict[str, Any]]:
-    """The lines of all runs as they end, by so many processes at a time."""
+    """Runs the jobs in `--processes` processes. Yields each line when its run ends."""
     run = partial(_guarded, args)
     if args.processes == 1:
         yield from map(run, jobs)
@@ -213,7 +213,7 @@ def work(args: argparse.Namespace, jobs: list[Job]) -> Iterator[dict[str, Any]]:
     with multiprocessing.get_context("spawn").Pool(min(args.processes, len(jobs))) as pool:
         found = pool.imap_unordered(run, jobs)
         for _ in jobs:
-            try:  # a process that hangs is ended with the pool
+            try:  # closing the pool ends a process that hangs
                 yield found.next(timeout=max(1.0, args.ends + 20 - time.time()))
             except multiprocessing.TimeoutError:
                 print("some runs did not end in time", file=sys.stderr)
@@ -221,7 +221,7 @@ def work(args: argparse.Namespace, jobs: list[Job]) -> Iterator[dict[str, Any]]:
 
 
 def _guarded(args: argparse.Namespace, job: Job) -> dict[str, Any]:
-    """The line of a run, or of its failure; one that would start too late is left out."""
+    """The line of a run or of its failure. A run that would start after the time limit does not start."""
     label = {"row": f"{job.setting}/{job.shape}/{job.seed}"}
     if time.time() > args.ends:
         return {**label, "error": "no time was left"}
@@ -232,7 +232,7 @@ def _guarded(args: argparse.Namespace, job: Job) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]], against: str) -> Iterator[str]:
-    """Means over seeds after each step, and what settings differ by from one of them on the same seeds."""
+    """Means over seeds after each step, and differences from the setting `against` on the same seeds."""
     rows = [row for row in rows if row.get("bounds")]
     steps = sorted({int(step) for row in rows for step in row["bounds"]})
     yield f"| setting | shape | seeds | ms a step | {' | '.join(map(str, steps))} | − {against} |"
@@ -269,7 +269,7 @@ def _mean(values: list[float | None]) -> str:
 
 
 def prepared(folder: Path, text: str, vocabulary: int, length: int, rows: int) -> None:
-    """Writes a text as rows, a part of its documents held out; of many training rows the first."""
+    """Writes a text as rows, with a part of its documents held out. `rows` limits the training rows."""
     prepare(folder, text, "", vocabulary, length)
     file = folder / "train.npy"
     x = np.load(file)
@@ -283,12 +283,17 @@ def prepared(folder: Path, text: str, vocabulary: int, length: int, rows: int) -
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add: Callable[..., Any] = parser.add_argument
-    add("--prepare", type=Path, metavar="FOLDER", help="write the rows of --text there and stop")
+    add(
+        "--prepare",
+        type=Path,
+        metavar="FOLDER",
+        help="write the rows of --text into this folder and stop",
+    )
     add("--text", help="a text to prepare")
-    add("--vocabulary", type=int, default=4096, help="tokens of the BPE that is learned of it")
+    add("--vocabulary", type=int, default=4096, help="tokens of the BPE that is learned from it")
     add("--length", type=int, default=128, help="tokens of a row")
     add("--train-rows", type=int, default=0, help="training rows that are kept; 0 is all")
-    add("--data", type=Path, help="what --prepare wrote")
+    add("--data", type=Path, help="folder that --prepare wrote")
     add("--settings", nargs="+", default=["folded-bf16", "unfolded-bf16", "fp32"])
     add("--shapes", nargs="+", default=["6x384"], choices=SHAPES)
     add("--seeds", type=int, default=8)
@@ -297,14 +302,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--at", type=int, nargs="+", default=[250, 500, 1000], help="steps after which to measure")
     add("--batch", type=int, default=128)
     add("--rows", type=int, default=512, help="held-out rows that are measured")
-    add("--draws", type=int, default=4, help="of their noise")
+    add("--draws", type=int, default=4, help="noise draws of a bound")
     add("--compile", action="store_true", help="compile the network, as training.compile does")
-    add("--processes", type=int, default=1, help="runs beside each other")
-    add("--threads", type=int, default=1, help="of the CPU, for each run")
-    add("--seconds", type=float, default=540.0, help="after which all runs end where they are")
+    add("--processes", type=int, default=1, help="runs at a time")
+    add("--threads", type=int, default=1, help="CPU threads of each run")
+    add("--seconds", type=float, default=540.0, help="time limit of all runs")
     add("--out", type=Path, help="a file to which lines are added")
     add("--table", type=Path, nargs="+", metavar="FILE", help="print the table of such files")
-    add("--against", default="folded-bf16", help="the setting whose difference the table has")
+    add("--against", default="folded-bf16", help="the setting that the table compares with")
     return parser
 
 
@@ -320,19 +325,19 @@ def main() -> None:
         prepared(args.prepare, args.text, args.vocabulary, args.length, args.train_rows)
         return
     if args.data is None:
-        parser.error("say where the rows are: --data FOLDER (--prepare FOLDER writes them)")
+        parser.error("--data is missing: give the folder that --prepare FOLDER wrote")
     for setting in args.settings:
         if setting.partition(":")[0] not in SETTINGS:
-            parser.error(f"no setting {setting}: choose of {', '.join(SETTINGS)}")
+            parser.error(f"there is no setting {setting}: choose one of {', '.join(SETTINGS)}")
     args.ends = time.time() + args.seconds
     os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
-    # seed by seed, so that what a time limit cuts off leaves whole pairs
+    # seed by seed, so that after a time limit the finished runs are complete pairs
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     jobs = [
         Job(one, shape, seed) for shape in args.shapes for seed in seeds for one in args.settings
     ]
     for job in jobs[: len(args.settings)]:
-        job.config(args)  # a mistake in a setting is told at once
+        job.config(args)  # reports a mistake in a setting before any run starts
     report = Report(args.out)
     for row in work(args, jobs):
         report.write(row)

@@ -1,8 +1,8 @@
-"""Seconds a text over its length: autoregressive with a KV cache, MDLM with 16 … L steps, and windows.
+"""Seconds per text by its length: autoregressive with a KV cache, MDLM with 16 … L steps, and windows.
 
-Networks of one shape with random weights, since the time does not depend on them. A row of the results is one sampler,
-length and batch. A row that would take longer than `--most` seconds by its shorter neighbour is left out and
-named. `--table FILE` prints the rows, `--plot PNG` draws them.
+All networks have one shape and random weights, because the time does not depend on the weights. A row of the results is
+one sampler, length and batch. If the time of the shorter length predicts more than `--most` seconds, the row is marked
+as left out. `--table FILE` prints the rows, `--plot PNG` draws them.
 """
 
 import argparse
@@ -27,11 +27,11 @@ WINDOW = 1024
 
 @dataclass(frozen=True)
 class Way:
-    """A way to write a text: a sampler, its method and its steps as a function of the length."""
+    """A way to generate a text: a sampler, its method and its steps as a function of the length."""
 
     name: str
     sampler: str = "ancestral"
-    steps: int = 0  # 0: a step for each `tokens` tokens
+    steps: int = 0  # 0: one step for each `tokens` tokens
     tokens: int = 1
 
     def settings(self, length: int) -> tuple[int, dict[str, Any]]:
@@ -58,7 +58,7 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield machine_row(args.tiny)
     for way in WAYS:
         for batch in args.batches:
-            last = 0.0  # seconds of the row before, whose length is half
+            last = 0.0  # seconds of the previous row, which has half the length
             for length in args.lengths:
                 steps, options = way.settings(length)
                 row = {"row": f"{way.name}/{batch}/{length}", "way": way.name, "batch": batch}
@@ -85,7 +85,7 @@ def _network(way: Way, setting: Setting) -> Method:
 
 
 def table(found: list[dict[str, Any]], batch: int) -> Iterator[str]:
-    """Seconds a text, one line a way, one column a length."""
+    """Seconds per text: one line for each way, one column for each length."""
     mine = [row for row in found if row.get("batch") == batch]
     lengths = sorted({row["length"] for row in mine})
     yield f"| B = {batch} | {' | '.join(f'{length:,}' for length in lengths)} |"
@@ -103,7 +103,7 @@ def _cell(row: dict[str, Any] | None) -> str:
 
 
 def draw(found: list[dict[str, Any]], picture: Path) -> None:
-    """Seconds a text over its length, one panel for each batch."""
+    """Draws seconds per text by its length, one panel for each batch."""
     found = [row for row in found if "seconds_per_sequence" in row]
     batches = sorted({row["batch"] for row in found})
     figure = Figure(figsize=(5.5 * len(batches), 4.5), layout="constrained")
@@ -140,14 +140,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--size", default="small", help="of the networks; small is 12×768")
+    parser.add_argument("--size", default="small", help="size of the networks; small is 12×768")
     parser.add_argument("--vocabulary", type=int, default=50_257)
     parser.add_argument("--runs", type=int, default=2, help="timed texts; the median counts")
-    parser.add_argument("--most", type=float, default=20.0, help="seconds a batch at most")
+    parser.add_argument(
+        "--most", type=float, default=20.0, help="longest time of a batch in seconds"
+    )
     parser.add_argument("--threads", type=int, help="threads of a CPU")
     parser.add_argument("--tiny", action="store_true", help="a tiny network, to try the script")
     parser.add_argument("--out", type=Path, help="a file to which rows are added")
-    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print such files")
+    parser.add_argument(
+        "--table", type=Path, nargs="+", metavar="FILE", help="print files of --out"
+    )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the files of --table")
     args = parser.parse_args()
     if args.table:

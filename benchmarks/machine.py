@@ -1,4 +1,4 @@
-"""What a machine can do, its clock and memory, and the lines that measurements are written to."""
+"""Matrix rate, bandwidth, clock and peak memory of a machine, and files of JSON lines for measurements."""
 
 import gc
 import json
@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 def matrix_rate(size: int = 8192, repeats: int = 300) -> float:
-    """Operations a second of a bf16 matrix product of random numbers, by the median time."""
+    """Operations per second of a bf16 matrix product of random numbers, by the median time."""
     a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     product = torch.empty_like(a)
     seconds = _median_seconds(lambda: torch.mm(a, b, out=product), repeats)
@@ -25,7 +25,7 @@ def matrix_rate(size: int = 8192, repeats: int = 300) -> float:
 
 
 def copy_bandwidth(size: int = 1 << 30, repeats: int = 50) -> float:
-    """Bytes a second, read and written, of a copy in the device's memory, by the median time."""
+    """Bytes per second, read and written, of a copy in the device's memory, by the median time."""
     source = torch.randint(0, 256, (size,), device=DEVICE, dtype=torch.uint8)
     target = torch.empty_like(source)
     return 2 * size / _median_seconds(lambda: target.copy_(source), repeats)
@@ -46,7 +46,7 @@ def _median_seconds(work: Callable[[], Tensor], repeats: int) -> float:
 
 
 def wall_seconds(work: Callable[[], Any]) -> float:
-    """Wall clock of some work, the device's part included."""
+    """Wall-clock seconds of some work, including the device's work."""
     synchronize()
     start = time.perf_counter()
     work()
@@ -65,13 +65,13 @@ def reset_peak() -> None:
 
 
 def peak_gib() -> float | None:
-    """The most memory that tensors held since the last reset; nothing on a CPU."""
+    """Peak memory of tensors since the last reset; None on a CPU."""
     return torch.cuda.max_memory_allocated() / GIB if DEVICE.type == "cuda" else None
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """A measurement that inherits neither memory nor compiled code, and leaves none."""
+    """Frees memory and compiled code before and after a measurement."""
     _forget()
     try:
         yield
@@ -89,10 +89,10 @@ def _forget() -> None:
 
 
 class Report:
-    """One JSON line a row: on the screen at once, and at the end of a file if one is given."""
+    """Prints one JSON line for each row and appends it to a file if one is given."""
 
     def __init__(self, file: Path | None, figures: int = 5) -> None:
-        self.file, self.figures = file, figures  # more figures would claim too much
+        self.file, self.figures = file, figures  # further figures would be noise
         self.rows: dict[str, dict[str, Any]] = {}
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ class Report:
 
 
 def read_rows(*files: Path) -> list[dict[str, Any]]:
-    """The rows of such files. A line that an interruption has cut is left out."""
+    """The rows of files that `Report` wrote. A line that an interruption has cut is left out."""
     lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
     rows = []
     for line in lines:
@@ -121,7 +121,7 @@ def read_rows(*files: Path) -> list[dict[str, Any]]:
 
 
 def machine_row(tiny: bool) -> dict[str, Any]:
-    """The machine itself: what all other rows are compared with."""
+    """The row of the machine itself. The floors of other rows are computed from it."""
     rate = matrix_rate(256, 5) if tiny else matrix_rate()
     bandwidth = copy_bandwidth(1 << 20, 5) if tiny else copy_bandwidth()
     name = torch.cuda.get_device_name() if DEVICE.type == "cuda" else "CPU"

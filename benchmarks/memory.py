@@ -1,9 +1,9 @@
-"""Memory of tokenising: the peak of a process that makes the rows of a corpus, for corpora of several sizes.
-
-Writes text of words drawn by Zipf's law, document by document, and tokenises it in a process of its
-own for each size. Prints one JSON line a size.
+"""Peak memory of a process that tokenises a corpus into rows, for corpora of several sizes.
 
     python benchmarks/memory.py --megabytes 10 100 400
+
+Writes documents of words drawn by Zipf's law and tokenises them, with a new process for each size. Prints one JSON line
+for each size.
 """
 
 import argparse
@@ -26,7 +26,7 @@ WORDS, DOCUMENT, BLOCK = 50_000, 300, 1000
 
 
 def write(path: Path, megabytes: int) -> None:
-    """Documents of 300 words each, a separator line between them."""
+    """Writes documents of 300 words each, with a separator line between them."""
     rng = np.random.default_rng(0)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = ["".join(rng.choice(letters, 1 + rng.poisson(5))) for _ in range(WORDS)]
@@ -38,7 +38,7 @@ def write(path: Path, megabytes: int) -> None:
 
 
 def tokenise(path: str, cache: str, kind: str, workers: int) -> None:
-    """In this process: the rows, and what they took."""
+    """Tokenises a file in this process. Prints the rows, seconds and peak memory."""
     tokenizer = TokenizerConfig(kind, 4096, sample=10_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
@@ -61,7 +61,9 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[10, 100, 400])
     parser.add_argument("--kind", default="bpe", help="as data.tokenizer.kind")
     parser.add_argument("--workers", type=int, default=1, help="as data.workers")
-    parser.add_argument("--of", nargs=2, help="a file and a cache: tokenise it in this process")
+    parser.add_argument(
+        "--of", nargs=2, help="a file and a cache folder: tokenise the file in this process"
+    )
     args = parser.parse_args()
     if args.of:
         tokenise(*args.of, args.kind, args.workers)

@@ -1,7 +1,7 @@
-"""All four methods on the bundled corpus, each within the demo's budget, against token frequencies.
+"""Validation bounds of four methods on the bundled corpus, each within the demo's budget, against a unigram model.
 
-Prints one JSON line a method and draws their validation curves. Runs that are there already are
-continued, or only measured and drawn.
+Prints one JSON line for each method and draws their validation curves. An unfinished run is resumed. A finished run is
+only measured and drawn.
 """
 
 import argparse
@@ -27,13 +27,13 @@ RECIPES = {
     "D3PM": "demo-d3pm",
     "autoregressive": "demo-autoregressive",
 }
-STYLES = {  # colours that everybody can tell apart, and a marker for print
+STYLES = {  # colours for colour-blind readers too, and a marker for print
     "MDLM": ("#0072b2", "o"),
     "SEDD": ("#d55e00", "s"),
     "D3PM": ("#009e73", "^"),
     "autoregressive": ("#cc79a7", "D"),
 }
-TARGET = 0.25  # how far below a unigram model, in nats, each method must come
+TARGET = 0.25  # nats by which each method must be below a unigram model
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "methods.png"
 
 
@@ -48,7 +48,7 @@ class Curve:
 
 
 def train(recipe: str, run: Path, steps: int) -> unmask.Model:
-    """The best model of a recipe; `steps` = 0 leaves its length as it is."""
+    """The best model of a recipe; with `steps` = 0 the recipe sets the number of steps."""
     settings: list[tuple[str, Any]] = []
     if steps:
         settings = [("steps", steps), ("warmup", steps // 10), ("validate_every", -(-steps // 6))]
@@ -57,7 +57,7 @@ def train(recipe: str, run: Path, steps: int) -> unmask.Model:
 
 
 def read_curve(method: str, run: Path) -> Curve:
-    """What a run's log says."""
+    """The validation curve in a run's log."""
     records = read_log(run)
     validations = [record for record in records if "validation" in record]
     return Curve(
@@ -110,7 +110,7 @@ def draw(curves: Sequence[Curve], unigram: float, picture: Path) -> None:
             **_LABEL,
         )
     axes.set(xlabel="training step", ylabel="validation bound, nats per token")
-    axes.set(xlim=(0, None), ylim=(None, 1.15 * unigram))  # what lies above says nothing
+    axes.set(xlim=(0, None), ylim=(None, 1.15 * unigram))  # higher values are of no interest
     _name_curves(axes, curves)
     axes.set_title("Four methods on Python's documentation", loc="left")
     axes.grid(alpha=0.2)
@@ -123,7 +123,7 @@ _LABEL = {"textcoords": "offset points", "fontsize": 9}
 
 
 def _name_curves(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Names with final values in the right margin, pushed apart where curves end close together."""
+    """Writes names with final values into the right margin, moved apart where curves end close together."""
     low, high = axes.get_ylim()
     gap, place = (high - low) / 22, -float("inf")
     for curve in sorted(curves, key=lambda curve: curve.nats[-1]):
@@ -141,8 +141,10 @@ def _name_curves(axes: Axes, curves: Sequence[Curve]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=Path, default=Path("runs/methods"), help="run folders")
-    parser.add_argument("--steps", type=int, default=0, help="of each run, for a quick try")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs/methods"), help="folder of the runs"
+    )
+    parser.add_argument("--steps", type=int, default=0, help="steps of each run, for a quick try")
     parser.add_argument("--draws", type=int, default=4, help="noise draws of the final bound")
     parser.add_argument("--picture", type=Path, default=PICTURE)
     args = parser.parse_args()

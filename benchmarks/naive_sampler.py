@@ -1,8 +1,8 @@
-"""Ancestral sampling, position first, against the T-step sampler that draws every token at every step.
+"""Time of the package's ancestral sampler against the authors' T-step sampler, which draws every token at every step.
 
-Prints one JSON line a batch size and a naive form. What a step takes, theirs or ours, hardly depends on
-the step, so `--timed` steps of each are timed, in turn in one process, and their median is multiplied by
-how many there are; `--timed 1000` goes through all of them.
+Prints one JSON line for each batch size and form of the authors' sampler. The time of a step hardly depends on the
+step. Therefore `--timed` steps of each sampler are timed, in turn in one process. The median is multiplied by the
+number of steps. `--timed 1000` times all of them.
 """
 
 import argparse
@@ -22,24 +22,24 @@ from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.shapes import At
 
 STEPS, LENGTH, VOCABULARY = 1000, 256, 8_192
-FORMS = {"naive": "ddpm", "cached": "ddpm_cache"}  # and what the authors call them
+FORMS = {"naive": "ddpm", "cached": "ddpm_cache"}  # with the authors' names
 BATCHES = (1, 4)
 
 
 class Naive:
-    """The authors' sampler: `ddpm`, or `ddpm_cache` where the network is asked only after a change."""
+    """The authors' sampler: `ddpm`, or `ddpm_cache`, which calls the network only after a change."""
 
     def __init__(self, method: MDLM, steps: int) -> None:
         self.method, self.steps = method, steps
 
     def x_theta(self, z_t: Tensor) -> Tensor:
-        """Probabilities over the vocabulary at every place."""
+        """Probabilities over the vocabulary at every position."""
         backbone = self.method.backbone
         logits = backbone.logits(backbone.features(z_t))
         return authors_log_x_theta(z_t, logits, self.method.vocabulary.mask_id).exp()
 
     def update(self, z_t: Tensor, x_theta: Tensor, step: int) -> Tensor:
-        """z_s: the posterior over all tokens and MASK, drawn by Gumbel noise at every place."""
+        """z_s, drawn by Gumbel noise at every position from the posterior over all tokens and MASK."""
         t = 1 - step / self.steps
         s = t - 1 / self.steps
         mask_id = self.method.vocabulary.mask_id
@@ -49,15 +49,15 @@ class Naive:
         return torch.where(z_t == mask_id, (q / gumbel).argmax(-1), z_t)
 
     def seconds(self, rows: int, length: int, step: int) -> dict[str, float]:
-        """What asking and drawing take in a step, in a state in which the sampler might be."""
+        """Seconds of the network call and of the draw of one step, from a random state of that step."""
         v = self.method.vocabulary
         clean = torch.randint(0, v.mask_id, (rows, length))
         z_t = torch.where(torch.rand(rows, length) < 1 - step / self.steps, v.mask_id, clean)
         start = time.perf_counter()
         x_theta = self.x_theta(z_t)
-        asked = time.perf_counter()
+        called = time.perf_counter()
         self.update(z_t, x_theta, step)
-        return {"ask": asked - start, "draw": time.perf_counter() - asked}
+        return {"call": called - start, "draw": time.perf_counter() - called}
 
 
 class Ours:
@@ -73,7 +73,7 @@ class Ours:
         return self.sampler.generate(self.method.denoiser(), self.canvas, self.plan)
 
     def count(self) -> int:
-        """How many frames there are: when a token is revealed does not depend on the network."""
+        """The number of frames. It does not depend on the network, so a constant one is used."""
         size = self.method.vocabulary.size
 
         def anything(z_t: Tensor, t: Tensor, at: At) -> Tensor:
@@ -86,7 +86,7 @@ class Ours:
 
 @torch.inference_mode()
 def check(method: MDLM, length: int) -> None:
-    """Both must ask the same network."""
+    """Checks that both samplers use the same probabilities."""
     mask_id = method.vocabulary.mask_id
     z_t = torch.where(torch.rand(2, length) < 0.5, mask_id, torch.randint(0, mask_id, (2, length)))
     at = (z_t == mask_id).nonzero(as_tuple=True)
@@ -96,18 +96,18 @@ def check(method: MDLM, length: int) -> None:
 
 
 def changes(rows: int, length: int, steps: int) -> int:
-    """The steps of the naive sampler in which something in the batch is revealed: uniform, by loglinear noise."""
+    """The number of steps of the naive sampler that reveal a token of the batch; uniform under loglinear noise."""
     return len(torch.randint(0, steps, (rows * length,)).unique())
 
 
 @torch.inference_mode()
 def measure(method: MDLM, rows: int, length: int, steps: int, timed: int) -> dict[str, float]:
-    """Seconds that a batch takes with each sampler."""
-    method.serve()  # as a loaded model is: both ask the same network
+    """Seconds of a batch with each sampler."""
+    method.serve()  # as in a loaded model; both samplers call this network
     naive, ours = Naive(method, steps), Ours(method, rows, length, steps)
     count = ours.count()
     frames = ours.frames()
-    taken: dict[str, list[float]] = {"ask": [], "draw": [], "frame": []}
+    taken: dict[str, list[float]] = {"call": [], "draw": [], "frame": []}
     for step in range(0, steps, -(-steps // timed)):
         for part, seconds in naive.seconds(rows, length, step).items():
             taken[part].append(seconds)
@@ -115,16 +115,16 @@ def measure(method: MDLM, rows: int, length: int, steps: int, timed: int) -> dic
         if next(frames, None) is not None:
             taken["frame"].append(time.perf_counter() - start)
     per = {part: statistics.median(seconds[1:] or seconds) for part, seconds in taken.items()}
-    asked = changes(rows, length, steps)
+    calls = changes(rows, length, steps)
     return {
         "ours": count * per["frame"],
-        "naive": steps * (per["ask"] + per["draw"]),
-        "cached": asked * per["ask"] + steps * per["draw"],
+        "naive": steps * (per["call"] + per["draw"]),
+        "cached": calls * per["call"] + steps * per["draw"],
     }
 
 
 def rows(batch: int, seconds: dict[str, float], timed: int) -> Iterator[dict]:
-    """Our figures beside those of each naive form."""
+    """Rows that compare the package's sampler with each naive form."""
     for form, name in FORMS.items():
         yield {
             "batch": batch,

@@ -1,4 +1,4 @@
-"""What the work asks of a machine: operations and bytes, counted from its shape alone."""
+"""Operations and bytes of training, sampling and evaluation, counted from the shape of the network and the batch."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,14 +8,14 @@ from unmask.backbones.layers.transformer_block import SIZES
 
 @dataclass(frozen=True)
 class Setting:
-    """The shape of the work: rows of `length` tokens, `batch` at a time; `steps` is the sampler's T."""
+    """The shape of a workload: `batch` rows of `length` tokens; `steps` is the sampler's T."""
 
     length: int = 1024
     vocabulary: int = 50_257
     batch: int = 64
     steps: int = 1000
     size: str = "small"
-    shrunk: bool = False  # to a network that says nothing, to try a script out
+    shrunk: bool = False  # to a tiny network, to try a script
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -23,7 +23,7 @@ class Setting:
         return (32, 2, 2) if self.shrunk else SIZES[self.size]
 
     def tiny(self) -> "Setting":
-        """The same in small."""
+        """A tiny setting, to try a script."""
         return replace(
             self,
             length=max(4, self.length // 64),
@@ -35,13 +35,12 @@ class Setting:
 
 
 def body(setting: Setting, context: float, wanted: float) -> float:
-    """Operations of a token's way through the network up to its features.
+    """Operations per token of the network up to its features.
 
-    Two for each weight of a linear layer (24 width² a layer) and 4 · context · width a layer for the
-    scores and sums of attention, which sees `context` tokens. What the last layer does behind its
-    attention (18 width²) is needed at the share `wanted` of the tokens alone. Left out: norms,
-    activations, rotation, the embedding, and adaLN, which without time conditioning is the same for
-    all tokens.
+    Each weight of a linear layer has two operations: 24 width² per layer. The scores and sums of attention over
+    `context` tokens have 4 · context · width per layer. The part of the last layer after its attention (18 width²) is
+    needed only at the share `wanted` of the tokens. Norms, activations, rotation and the embedding are left out. So is
+    adaLN, which is the same for all tokens if there is no time conditioning.
     """
     width, depth, _ = setting.shape
     spared = 18 * width**2 * (1 - wanted)
@@ -54,34 +53,34 @@ def head(setting: Setting) -> int:
 
 
 def loss(setting: Setting) -> float:
-    """Operations a token of a bound: logits are wanted at masked tokens, half of them."""
+    """Operations per token of a bound. Half of the tokens are masked, and only these need logits."""
     return body(setting, setting.length, wanted=0.5) + head(setting) / 2
 
 
 def training(setting: Setting) -> float:
-    """Operations a token of a training step: three times the bound's.
+    """Operations per token of a training step: three times those of the bound.
 
-    What a kernel computes a second time, as flash attention does its scores and a fused head its
-    logits on the way back, is not counted.
+    Recomputation in the backward pass is not counted, such as the scores of flash attention and the logits of a fused
+    head.
     """
     return 3 * loss(setting)
 
 
 def filling(setting: Setting, calls: float) -> float:
-    """Operations to fill a row in so many calls: each token's logits are wanted once."""
+    """Operations to fill a row in `calls` network calls. The logits of each token are needed once."""
     call = body(setting, setting.length, wanted=1 / calls)
     return setting.length * (calls * call + head(setting))
 
 
 def decoding(setting: Setting) -> float:
-    """Operations to write a row from left to right with a cache; a token sees half a row on average."""
+    """Operations to generate a row from left to right with a cache. A token reads half a row on average."""
     return setting.length * (body(setting, setting.length / 2, wanted=1.0) + head(setting))
 
 
 def decoding_bytes(setting: Setting) -> float:
-    """Bytes to be read for a row of it: all weights once a token for the whole batch, and the row's cache.
+    """Bytes that decoding reads per row: the weights once per token for the whole batch, and the row's cache.
 
-    Two bytes a number; the embedding is looked up, not read.
+    A number has two bytes. The embedding is looked up and not counted.
     """
     width, depth, _ = setting.shape
     weights = 12 * depth * width**2 + width * setting.vocabulary
@@ -90,10 +89,10 @@ def decoding_bytes(setting: Setting) -> float:
 
 
 def against(found: dict[str, Any], machine: dict[str, Any]) -> dict[str, Any]:
-    """Operations a second, their share of the machine's matrix rate, and the floor under a measurement.
+    """Operations per second, their share of the machine's matrix rate, and the floor of a measurement.
 
-    The floor is the least that this machine could take: operations over its matrix rate, or bytes
-    over its bandwidth where that is longer.
+    The floor is the shortest possible time on this machine: operations over its matrix rate, or bytes over its
+    bandwidth if that is longer.
     """
     rate, bandwidth = machine["matrix_tflops"] * 1e12, machine["copy_gb_per_second"] * 1e9
     least = max(found["operations"] / rate, found.get("bytes", 0) / bandwidth)

@@ -1,7 +1,7 @@
-"""MDLM written out plainly: eager, adaLN unfolded, logits of every token, torch's cross-entropy.
+"""MDLM in plain torch: eager, adaLN unfolded, logits of every token, torch's cross-entropy.
 
-The same parameters and the same mathematics as the package's form, and none of its shortcuts: what
-the optimisations are held against.
+It has the same parameters and mathematics as the package's form, without its optimisations. `curve.py` compares the
+two.
 """
 
 import torch
@@ -20,7 +20,7 @@ from unmask.training.training_config import TrainingConfig
 
 
 class PlainMDLM(MDLM):
-    """MDLM whose loss is dense. Dropout has the package's masks: functions of (row's key, site, place)."""
+    """MDLM with a dense loss. Dropout has the package's masks, which are functions of (row's key, site, position)."""
 
     def nll(
         self,
@@ -30,7 +30,7 @@ class PlainMDLM(MDLM):
         full_bound: bool = False,
         given: Tensor | None = None,
     ) -> Losses:
-        """-alpha' / (1 - alpha) · -log <x_theta, x> at masked tokens; logits are taken everywhere."""
+        """-alpha' / (1 - alpha) · -log <x_theta, x> at masked tokens, with logits at every token."""
         assert noise is not None and not (full_bound and noise.unstarted) and given is None
         masked = noise.masked.to(x.device)
         z_t = torch.where(masked, self.vocabulary.mask_id, x)
@@ -45,7 +45,7 @@ class PlainMDLM(MDLM):
 
 
 def features(net: DiT, tokens: Tensor, keys: Tensor | None) -> Tensor:
-    """The transformer, block by block; without time conditioning it reads sigma = 0."""
+    """The transformer, block by block. Without time conditioning its condition is sigma = 0."""
     waves = torch.cat([torch.ones(1, 128), torch.zeros(1, 128)], 1).to(
         tokens.device
     )  # cos 0, sin 0
@@ -63,7 +63,7 @@ def features(net: DiT, tokens: Tensor, keys: Tensor | None) -> Tensor:
 
 
 def attention(layer: nn.Module, h: Tensor) -> Tensor:
-    """Softmax attention with rotary positions, all scores held."""
+    """Softmax attention with rotary positions. All scores are kept in memory."""
     rows, length, width = h.shape
     qkv = layer.qkv(h).view(rows, length, 3, layer.heads, width // layer.heads)
     q, k, v = qkv.permute(2, 0, 3, 1, 4)
@@ -74,7 +74,7 @@ def attention(layer: nn.Module, h: Tensor) -> Tensor:
 
 
 def rotated(x: Tensor) -> Tensor:
-    """Rotary positions, base 10,000: the halves of each head turned against each other."""
+    """Rotary positions with base 10,000. The two halves of each head are rotated as pairs."""
     half = x.shape[-1] // 2
     frequencies = 10_000.0 ** -(torch.arange(half, device=x.device) / half)
     angles = torch.arange(x.shape[-2], device=x.device)[:, None] * frequencies
@@ -95,7 +95,7 @@ class PlainOptimizer:
         )
 
     def step(self, step: int) -> float:
-        """Update number `step`, counted from 0; the norm of the gradient."""
+        """Makes update number `step`, counted from 0. Returns the norm of the gradient."""
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip, foreach=False)
         for group in self.adamw.param_groups:
             group["lr"] = learning_rate(step, self.config)
@@ -109,6 +109,6 @@ class PlainOptimizer:
 
     @torch.no_grad()
     def use_average(self) -> None:
-        """Put the averaged weights into the model, for good."""
+        """Replaces the model's weights by their averages."""
         for average, weight in zip(self.average, self.parameters, strict=True):
             weight.copy_(average)

@@ -1,7 +1,7 @@
-"""The arithmetic of `unmask plan` against measured rows: fits its constants to some, checks the rest.
+"""Fits the constants of `unmask plan` to some measured rows and checks its predictions on the others.
 
-measured.jsonl holds the training rows of gpu.py, scaling.py and distributed.py as they came from one H200. Of
-time, three numbers are fitted to four rows, of memory two to two; all other rows are predictions.
+measured.jsonl holds the training rows of gpu.py, scaling.py and distributed.py on one H200. For time, three constants
+are fitted to four rows. For memory, two constants are fitted to two rows. All other rows are predictions.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ALLOWED = 0.15
 
 
 def rows(file: Path) -> dict[str, dict[str, Any]]:
-    """The training rows by name, each with its work."""
+    """The training rows by name, each with the shape of its work."""
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     found = {line["row"]: line for line in lines if line["row"] != "machine"}
     for line in found.values():
@@ -34,7 +34,7 @@ def rows(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def fitted_time(measured: dict[str, dict[str, Any]], machine: Machine) -> tuple[float, ...]:
-    """ATTENTION, TRAFFIC and FIXED, by least squares of relative errors; other products at full rate."""
+    """ATTENTION, TRAFFIC and FIXED by least squares of relative errors. Other products run at full rate."""
     rate, bandwidth = machine.rate * 1e12, machine.bandwidth * 1e12
     left, right = [], []
     for name in TIME:
@@ -55,7 +55,7 @@ def fitted_time(measured: dict[str, dict[str, Any]], machine: Machine) -> tuple[
 
 
 def fitted_memory(measured: dict[str, dict[str, Any]]) -> tuple[float, ...]:
-    """KEPT and KEPT_ONCE: what is left of the peak when all that can be counted is."""
+    """KEPT and KEPT_ONCE, fitted to the part of the peak that cannot be counted."""
     left, right = [], []
     for name in MEMORY:
         line = measured[name]
@@ -93,7 +93,7 @@ def main() -> None:
             f"| {name} | {rate / 1e3:,.0f}k | {line['tokens_per_second'] / 1e3:,.0f}k | {shown[0]} "
             f"| {held:.1f} | {line['peak_gib']:.1f} | {shown[1]} |"
         )
-    print(f"\nlargest error of a row that nothing was fitted to: {worst:.1%}")
+    print(f"\nlargest error of a row that was not fitted: {worst:.1%}")
     if worst > ALLOWED:
         sys.exit(f"more than {ALLOWED:.0%}")
 

@@ -1,4 +1,4 @@
-"""Draws what curve.py ran: the loss with every optimisation on and off, and how far the two are apart."""
+"""Draws the runs of curve.py: the loss with every optimisation on and off, and the difference of the two."""
 
 import argparse
 from pathlib import Path
@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "curves.png"
 SMOOTH = 25  # steps that a point of the drawn curve averages
-SPACING = 2**-23  # of float32, relative
+SPACING = 2**-23  # relative spacing of float32
 
 
 def draw(folder: Path, picture: Path) -> None:
-    """Both curves, and how far they are apart beside what bf16 alone does."""
+    """Draws both curves, and their difference beside the effect of bf16 alone."""
     losses, bounds = read_runs(folder)
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     FigureCanvasAgg(figure)

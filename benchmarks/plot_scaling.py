@@ -1,4 +1,4 @@
-"""Draws what scaling.py measured: cost against each axis, with the machine's floor underneath."""
+"""Draws the measurements of scaling.py: cost against each axis, with the machine's floor."""
 
 import argparse
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ AUTHORS_SAMPLE = {"steps": {200: 0.60, 1000: 3.05}, "batch": {1: 9.56, 16: 3.05}
 
 
 def series(rows: Sequence[Row], work: str, axis: str) -> list[Row]:
-    """The points along an axis, the one that all axes share among them."""
+    """The points along an axis, with the point that all axes share."""
     found = {row["value"]: row for row in rows if (row["work"], row["axis"]) == (work, axis)}
     shared, at = ("length", 1024) if work == "train" else ("steps", 1000)
     base = next((r for r in rows if (r["work"], r["axis"], r["value"]) == (work, shared, at)), None)
@@ -46,7 +46,7 @@ def series(rows: Sequence[Row], work: str, axis: str) -> list[Row]:
 
 
 def line(axes: Axes, points: Sequence[Row], key: str, floor: str = "") -> None:
-    """Measured values as a line, the floor dashed."""
+    """Draws measured values as a line, and the floor as a dashed line."""
     full = [point["value"] for point in points if point.get("out_of_memory")]
     points = [point for point in points if point.get(key)]
     places = [point["value"] for point in points]
@@ -67,12 +67,12 @@ def line(axes: Axes, points: Sequence[Row], key: str, floor: str = "") -> None:
 
 
 def authors(axes: Axes, measured: dict[Any, float]) -> None:
-    """What the authors' implementation takes, where it was measured."""
+    """Draws the figures of the authors' implementation where it was measured."""
     axes.plot(list(measured), list(measured.values()), color=AUTHORS, marker="D", linestyle="none")
 
 
 def dress(axes: Axes, axis: str, places: Sequence[int | str]) -> None:
-    """Logarithmic axes with a tick at each point."""
+    """Makes the axes logarithmic, with a tick at each point."""
     if axis == "size":
         axes.set_xticks(range(len(places)), [SIZES[str(place)] for place in places])
         axes.set_xlim(-0.4, len(places) - 0.6)
@@ -88,7 +88,7 @@ def dress(axes: Axes, axis: str, places: Sequence[int | str]) -> None:
 
 
 def _ticks(places: Sequence[int]) -> list[tuple[int, str]]:
-    """A tick at each place, named unless the next one is too close."""
+    """A tick at each value, with a label unless the next one is too close."""
     after = [*places[1:], 2 * places[-1]]
     return [
         (place, _short(place) if later > 1.6 * place else "")
@@ -103,7 +103,7 @@ def _short(value: int) -> str:
 
 
 def draw(rows: Sequence[Row], picture: Path) -> None:
-    """Training above: speed, then memory; sampling below."""
+    """Draws training in the upper row (speed, then memory) and sampling in the lower row."""
     machine = next(row for row in rows if row["row"] == "machine")
     rows = [row for row in rows if "work" in row and "error" not in row]
     figure = Figure(figsize=(12.5, 9.6), layout="constrained")
@@ -156,7 +156,7 @@ def _sampling(figure: Figure, grid: Any, rows: Sequence[Row]) -> None:
 
 
 def _name(axes: Axes | None, label: str) -> None:
-    """A label, and ticks at 1, 2 and 5 of each power of ten."""
+    """Sets a label, and ticks at 1, 2 and 5 of each power of ten."""
     if axes:
         axes.set_ylabel(label)
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

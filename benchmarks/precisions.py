@@ -1,9 +1,9 @@
-"""Training steps in fp32 and in bf16, taking turns, for networks of several widths on one device.
+"""Time of training steps in fp32 and in bf16, for networks of several widths on one device.
 
     python benchmarks/precisions.py --threads 2
 
-Prints one JSON line a network: milliseconds of a step in each precision (medians) and their ratio. Above
-1, bf16 is the faster one.
+The precisions take turns. Prints one JSON line for each network: the median milliseconds of a step in each precision,
+and their ratio. Above 1, bf16 is faster.
 """
 
 import argparse
@@ -29,7 +29,7 @@ NETWORKS = [
 
 
 def measure(network: tuple[int, ...], device: torch.device, steps: int) -> dict[str, float]:
-    """Median milliseconds of a step in each precision; the first step of each is left out."""
+    """Median milliseconds of a step in each precision, without the first step of each."""
     width, depth, heads, vocabulary, length, batch = network
     shape = {"width": width, "depth": depth, "heads": heads}
     config = resolve(load_recipe("demo"), [(f"backbone.{k}", str(v)) for k, v in shape.items()])

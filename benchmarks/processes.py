@@ -1,10 +1,11 @@
-"""The same run on 1, 2 and 4 processes, killed and not, on a CPU over gloo: loss curves and bits.
+"""Compares the same run on 1, 2 and 4 processes, with and without kills, on a CPU over gloo.
 
-`python benchmarks/processes.py --out FOLDER`: the recipe `demo` made small, float32, dropout on, the
-same global batches of 16 rows for all. Each process keeps a hash of every row that it is given; the hashes
-of a step's global batch must be the same for any number of processes, and so must the losses, up to the
-order in which float32 numbers are added. Then two processes again, a rank of which is killed with
-SIGKILL at random moments while torchrun restarts them: all that is on the disk must be the same bits.
+    python benchmarks/processes.py --out FOLDER
+
+The run is a small version of the recipe `demo` in float32 with dropout and global batches of 16 rows. Each process
+stores a hash of every row that it gets. The hashes of a step's global batch must be the same for any number of
+processes. The losses may differ only by the order in which float32 numbers are added. Then two processes run again:
+SIGKILL ends one of them at random moments, and torchrun restarts both. Tensors, counters and log must be equal to the bit.
 """
 
 import argparse
@@ -33,7 +34,7 @@ SMALL = {
 
 
 def command(run: Path, steps: int, processes: int, strategy: str, restarts: int = 0) -> list[str]:
-    """This file again, in the part of the workers."""
+    """The command that starts this file as workers."""
     settings = {**SMALL, "training.steps": str(steps), "distributed.strategy": strategy}
     options = [part for name, value in settings.items() for part in (f"--{name}", value)]
     train = [__file__, "--", "train", "demo", "--run", str(run), *options]
@@ -45,7 +46,7 @@ def command(run: Path, steps: int, processes: int, strategy: str, restarts: int 
 
 
 def worker(arguments: list[str]) -> int:
-    """`unmask` with a loader that keeps hashes of the rows it gives."""
+    """Runs `unmask` with a loader that stores hashes of its rows."""
     from unmask.cli import main
 
     run = Path(arguments[arguments.index("--run") + 1])
@@ -67,7 +68,7 @@ def worker(arguments: list[str]) -> int:
 
 
 def global_batches(run: Path) -> str:
-    """One hash over all rows of all steps, by step and row."""
+    """One hash over all rows of all steps, ordered by step and row."""
     lines = [
         json.loads(line)
         for file in run.glob("rows-*.jsonl")
@@ -84,7 +85,7 @@ def losses(run: Path) -> np.ndarray:
 
 
 def state(run: Path) -> dict[str, str]:
-    """Hashes of everything that a run left: tensors, counters and log, but not the clock."""
+    """Hashes of all results of a run: tensors, counters and log, without times."""
     last = newest(run, print)
     assert last is not None
     verify(last)
@@ -97,7 +98,7 @@ def state(run: Path) -> dict[str, str]:
 
 
 def killed(arguments: list[str], run: Path, kills: int, steps: int, seed: int) -> int:
-    """Runs it, and kills a rank at `kills` random moments; how many met their mark."""
+    """Runs the command and kills a rank at `kills` random moments. Returns the number of kills."""
     chance = random.Random(seed)
     marks = sorted(chance.sample(range(steps // 10, steps), kills))
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -110,18 +111,16 @@ def killed(arguments: list[str], run: Path, kills: int, steps: int, seed: int) -
             break
         time.sleep(chance.uniform(0, 0.3))
         victims = [int(file.read_text()) for file in files]
-        for (
-            file
-        ) in files:  # a number that is free may be another's: those who start again write anew
+        for file in files:  # another process may get a free id; restarted workers write theirs anew
             file.unlink()
         os.kill(chance.choice(victims), signal.SIGKILL)
         done += 1
-    assert process.wait() == 0, "torchrun did not bring it to its end"
+    assert process.wait() == 0, "torchrun did not finish the run"
     return done
 
 
 def alive(file: Path) -> bool:
-    """Whether a worker has said its number since the last kill."""
+    """True if a worker has written its process id since the last kill."""
     return file.exists() and bool(file.read_text())
 
 

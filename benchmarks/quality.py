@@ -1,9 +1,9 @@
-"""The trainings and tables of quality.md, several at a time on one GPU.
+"""Runs the training jobs and tables of quality.md, several at a time on one GPU.
 
-Each job is one command, which takes up what an earlier one left: the same call goes on after an interruption.
-What a job found is in OUT/NAME.json, what it said in OUT/NAME.log; a JSON line is printed when it ends.
-OUT and the runs must be of the same settings: after a change of recipes begin with new folders.
-DATA holds wikipedia.{train,valid,test}.txt.xz, the folder multi30k, and text8.test, some other part of text8.
+Each job is one command. A job resumes an interrupted run, so the same call continues after an interruption. The result
+of a job is in OUT/NAME.json, its output in OUT/NAME.log. A JSON line is printed when a job ends. OUT and the runs must
+have the same settings: use new folders after a change of recipes. DATA holds wikipedia.{train,valid,test}.txt.xz, the
+folder multi30k, and text8.test, a part of text8 that no run trains on.
 """
 
 import argparse
@@ -38,7 +38,7 @@ TABLES = {"table1": 16, "table8": 16, "table11": 8, "schedules": 8}  # draws
 
 @dataclass(frozen=True)
 class Job:
-    """A command, and the jobs that must have ended well before it."""
+    """A command, and the jobs that must succeed before it."""
 
     name: str
     command: list[str]
@@ -47,20 +47,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """All jobs: where their text lies, where runs are kept, and how many steps, other than the recipes'."""
+    """All jobs, with the folders of text and runs, and a number of steps that replaces that of the recipes."""
 
     data: Path
     runs: Path
     steps: int | None = None
 
     def jobs(self) -> Iterator[Job]:
-        """All of them, those that take longest first."""
+        """All jobs, the longest first."""
         yield from self._text8()
         yield from self._reproductions()
         yield from self._multi30k()
 
     def request(self) -> Request:
-        """What `unmask reproduce table1` is asked for."""
+        """The request of `unmask reproduce table1`."""
         steps = [] if self.steps is None else [("training.steps", str(self.steps))]
         return Request(
             "table1",
@@ -77,7 +77,7 @@ class Plan:
         return {name: str(self.data / f"wikipedia.{part}.txt.xz") for name, part in parts.items()}
 
     def _text8(self) -> Iterator[Job]:
-        """Wikipedia made like text8, of which there is too little here for 300M characters of training."""
+        """Training on Wikipedia in the format of text8, because DATA has too little of text8 itself."""
         text = self._wikipedia()
         tests = {"bits": text["test"], "bits-of-text8": str(self.data / "text8.test")}
         for recipe in ("text8", "text8-autoregressive"):
@@ -87,7 +87,7 @@ class Plan:
                 yield self._evaluation(name, recipe, ["--data", test, "--draws", "16"])
 
     def _reproductions(self) -> Iterator[Job]:
-        first, *others = NETWORKS  # the first makes the tokenizer that all share
+        first, *others = NETWORKS  # the first trains the tokenizer that all share
         runs = [str(self.data), "--runs", str(self.runs), *self._steps("")]
         script = [sys.executable, __file__, *runs]
         yield Job(first, [*script, "--train", first])
@@ -133,7 +133,7 @@ class Plan:
 
 
 def work(jobs: list[Job], slots: int, out: Path) -> int:
-    """Do them, `slots` at a time, each as soon as those before it are done; how many failed or had to be left."""
+    """Runs the jobs, `slots` at a time, each after the jobs that it needs. Returns the number of jobs not done."""
     done = {path.stem for path in out.glob("*.json")}
     waiting = [job for job in jobs if job.name not in done]
     running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
@@ -143,7 +143,7 @@ def work(jobs: list[Job], slots: int, out: Path) -> int:
             if len(running) < slots:
                 waiting.remove(job)
                 running[job.name] = _begin(job, out), time.monotonic()
-        if not running:  # the rest wait for what failed
+        if not running:  # the remaining jobs need a job that failed
             return failed + len(waiting)
         time.sleep(0.2)
         for name, (process, began) in list(running.items()):
@@ -179,29 +179,29 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/reproduce-small"))
     parser.add_argument("--slots", type=int, default=3, help="jobs at a time")
     parser.add_argument(
-        "--only", nargs="+", metavar="JOB", help="some jobs; what they need must be done"
+        "--only", nargs="+", metavar="JOB", help="some jobs; the jobs that they need must be done"
     )
-    parser.add_argument("--steps", type=int, help="training steps of every run: to try it out")
+    parser.add_argument("--steps", type=int, help="training steps of every run, to try the script")
     for one in ("--train", "--measure"):
         parser.add_argument(one, metavar="RUN", choices=NETWORKS, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="print the commands and stop")
     args = parser.parse_args()
     plan = Plan(args.data, args.runs, args.steps)
     if name := args.train or args.measure:
-        run = plan.request().measuring(name)  # trained, where it is not
+        run = plan.request().measuring(name)  # trains it if necessary
         if args.measure and (bound := run.bound()):
             print(json.dumps({"run": name, **figures(bound)}))
         return
     jobs = list(plan.jobs())
     if unknown := set(args.only or []).difference(job.name for job in jobs):
-        parser.error(f"no job {', '.join(sorted(unknown))}: --list prints all")
+        parser.error(f"there is no job {', '.join(sorted(unknown))}: --list prints all jobs")
     jobs = [job for job in jobs if not args.only or job.name in args.only]
     if args.list:
         for job in jobs:
             print(f"{job.name}: {shlex.join(job.command)}")
         return
     args.out.mkdir(parents=True, exist_ok=True)
-    # Without a limit each takes all cores for what little the CPU has to do; docs/how-to/several-gpus.md has what was seen.
+    # without a limit each job uses all cores for its small CPU work: see docs/how-to/several-gpus.md
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // (2 * args.slots))))
     sys.exit(bool(work(jobs, args.slots, args.out)))
 

@@ -1,10 +1,10 @@
-"""What checkpoints cost: a recipe trained with them and without, at the recipe's own interval.
+"""Cost of checkpoints: a recipe trained with and without them, at the recipe's own interval.
 
     python benchmarks/saving.py --recipe demo
 
-Both runs take the same steps from the same weights and validate alike; one of them writes nothing.
-Both clocks are honest on an idle machine only. What checkpoints took is therefore measured directly
-too: how long the loop stood still, and how long a processor worked for the thread that writes.
+Both runs take the same steps from the same weights and validate at the same steps. One of them writes nothing. Other
+work on the machine distorts both clocks. The cost of checkpoints is therefore also measured directly: the seconds that
+the training loop waited, and the processor seconds of the thread that writes.
 """
 
 import argparse
@@ -31,10 +31,10 @@ from unmask.training.trainer import Trainer
 
 
 class Timed(BackgroundWriter):
-    """A saver that knows how long the loop stood still for it."""
+    """A saver that measures how long the training loop waits for it."""
 
-    still = 0.0  # seconds
-    writing = 0.0  # seconds of a processor that the writing thread took
+    still = 0.0  # seconds that the loop waited
+    writing = 0.0  # processor seconds of the writing thread
     saves = 0
 
     def save(self, step: int, parts: Parts, state: dict[str, Any], logs: Mapping[str, int]) -> None:
@@ -62,7 +62,7 @@ class Timed(BackgroundWriter):
     def _timed(self, work: Callable[[], None]) -> None:
         began, before = time.perf_counter(), self.still
         work()
-        self.still = before + time.perf_counter() - began  # what it calls is within it
+        self.still = before + time.perf_counter() - began  # nested calls are counted once
 
 
 class Unsaved(Timed):
@@ -76,7 +76,7 @@ class Unsaved(Timed):
 
 
 def measure(config: RunConfig, data: Data, kind: type[Timed]) -> dict[str, Any]:
-    """Train once with this saver."""
+    """Trains once with a saver. Returns its times."""
     torch.manual_seed(config.seed)
     method = build_method(config, data.tokenizer.vocabulary)
     valid = FirstRows(data.valid, config.training.validation_rows)
@@ -113,7 +113,9 @@ def size(run: Path) -> int:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipe", default="demo")
-    parser.add_argument("--steps", type=int, default=0, help="fewer than the recipe's")
+    parser.add_argument(
+        "--steps", type=int, default=0, help="training steps instead of the recipe's"
+    )
     args = parser.parse_args(argv)
     overrides = [("training.steps", str(args.steps))] if args.steps else []
     config = resolve(load_recipe(args.recipe), overrides)

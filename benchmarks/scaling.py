@@ -1,7 +1,7 @@
-"""How cost grows: training with length, vocabulary, batch and model size, sampling with steps and batch.
+"""Cost of training by length, vocabulary, batch and model size, and of sampling by steps and batch.
 
-One JSON line a point, each with its floor; the most telling points come first, and `--budget` stops
-before the time is out. `plot_scaling.py` draws them.
+Prints one JSON line with its floor for each point. The ends of each axis come first. No point starts that would end
+after `--budget` seconds. `plot_scaling.py` draws the points.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from unmask.backbones.layers.transformer_block import SIZES
 
 BASE = Setting(1024, 50_257, 64)
 LETTERS = {"steps": "T", "length": "L", "vocabulary": "V", "batch": "B", "size": "size"}
-TOKENS = 65_536  # a batch, whatever the length
+TOKENS = 65_536  # of a batch, at every length
 READY = "compiled\n"
 DEAD = '{"error": "the process died"}'
 
@@ -123,7 +123,7 @@ class Scaling:
     def __init__(self, report: Report, budget: float, crew: int, tiny: bool) -> None:
         self.report, self.budget, self.crew, self.tiny = report, budget, crew, tiny
         self.begun = time.perf_counter()
-        self.longest = 0.0  # that a point, or a crew, took so far
+        self.longest = 0.0  # seconds of the longest point or crew so far
         self.machine = machine_row(tiny)
         report.write(self.machine)
 
@@ -132,7 +132,7 @@ class Scaling:
         return time.perf_counter() - self.begun
 
     def run(self, chosen: list[Point]) -> None:
-        """Points in their order; sampling ones share a network and what it has compiled."""
+        """Measures points in their order. Sampling points share a network and its compiled code."""
         with alone():
             self._sample([point for point in chosen if point.work == "sample"])
         self.longest = 0.0
@@ -153,13 +153,13 @@ class Scaling:
                     self._write(point, attempt(lambda s=setting: sample(method, s, "ancestral", 1)))
 
     def _train(self, points: list[Point]) -> None:
-        """Each point in a process of its own: all compile together, then take turns."""
+        """Measures each point in its own process. All compile at once, then take turns."""
         members = [Member(point, self.tiny) for point in points]
         for member in members:
             member.compiled()
         for member in members:
             found = member.measured()
-            if found.get("out_of_memory") and len(members) > 1:  # because of the others?
+            if found.get("out_of_memory") and len(members) > 1:  # the others may hold the memory
                 found = Member(member.point, self.tiny).measured()
             self._write(member.point, found)
 
@@ -184,7 +184,7 @@ class Scaling:
 
 
 def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was measured, or why not."""
+    """The measurement, or its error."""
     try:
         return measure()
     except torch.OutOfMemoryError:
@@ -195,7 +195,7 @@ def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 class Member:
-    """A process that trains at one point; it says when it has compiled, and waits to be told to go on."""
+    """A process that trains at one point. It prints a line when it has compiled, then waits for a line."""
 
     def __init__(self, point: Point, tiny: bool) -> None:
         self.point = point
@@ -206,13 +206,13 @@ class Member:
         self.found: dict[str, Any] | None = None
 
     def compiled(self) -> None:
-        """Waits until it is ready to be measured, or has failed."""
+        """Waits until the process has compiled or failed."""
         assert self.process.stdout
         if (line := self.process.stdout.readline()) != READY:
             self.found = json.loads(line or DEAD)
 
     def measured(self) -> dict[str, Any]:
-        """Its figures, nobody else being at work."""
+        """The figures of this process. The others wait meanwhile."""
         rest, _ = self.process.communicate(None if self.found else "go\n")
         lines = [line for line in rest.splitlines(keepends=True) if line != READY]
         self.found = self.found or json.loads((lines or [DEAD])[-1])
@@ -220,7 +220,7 @@ class Member:
 
 
 def train_in_turn(point: Point, tiny: bool) -> None:
-    """What a member does."""
+    """Trains at a point in a process that `Member` started."""
 
     def wait() -> None:
         print(READY, end="", flush=True)
@@ -232,12 +232,12 @@ def train_in_turn(point: Point, tiny: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--budget", type=float, default=360, help="seconds in all")
+    parser.add_argument("--budget", type=float, default=360, help="time limit in seconds")
     parser.add_argument("--only", nargs="+", help="points by name, such as train-length-128")
     parser.add_argument("--crew", type=int, default=1, help="training points compiled together")
     parser.add_argument("--member", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="a file to add the lines to")
-    parser.add_argument("--tiny", action="store_true", help="sizes that say nothing, to try it out")
+    parser.add_argument("--out", type=Path, help="a file to which lines are added")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
     parser.add_argument(
         "--table", type=Path, metavar="FILE", help="print a file of lines as tables"
     )

@@ -1,11 +1,11 @@
-"""Load: many streams at once on `unmask serve`, beside the same requests one at a time.
-
-Prints JSON lines: the machine, requests one at a time to the same server, the same in Python without
-a server (the better of one thread and all), and many at once, with the ratio, the memory of the server
-before and after, and whether every text is the one that the same request got alone. Without --model
-a network of random weights is served: what it writes is noise, what it costs is not.
+"""Throughput of many simultaneous streams on `unmask serve`, against the same requests one at a time.
 
     python benchmarks/serving.py --seconds 60
+
+Prints JSON lines: the machine; requests one at a time to the server; the same requests in Python without a server
+(the better of one thread and all); many streams at once. The last has the ratio, the server's memory before and after,
+and a check that every text equals that of the same request alone. Without --model the server has a network of random
+weights. Its texts are noise, but its cost is that of a real model of this size.
 """
 
 import argparse
@@ -44,13 +44,13 @@ PROMPTS = [
     "A list of all the names that are defined in the module, and",
     "Once upon a time there was",
 ]
-LENGTHS = (16, 32, 48)  # tokens to write; 16 is what the API writes unless told
+LENGTHS = (16, 32, 48)  # tokens to generate; 16 is the default of the API
 NO_LIMITS = httpx.Limits(max_connections=None)
 GAPS = (4, 8, 16)  # tokens between a prompt and a suffix
 
 
 def requests(count: int, tokens: int = 0) -> list[dict[str, Any]]:
-    """Requests of many lengths or of one, every third fills a gap; each has its own seed."""
+    """Requests of several lengths, or of `tokens` tokens. Every third fills a gap. Each has its own seed."""
     made = []
     for number in range(count):
         filling = number % 3 == 2
@@ -70,7 +70,7 @@ def requests(count: int, tokens: int = 0) -> list[dict[str, Any]]:
 
 
 def random_model(width: int, depth: int, length: int, vocabulary: int, method: str) -> Model:
-    """A model of noise, of the size of a real one."""
+    """A model of random weights with the size of a real one."""
     backbone = "causal" if method == "autoregressive" else "dit"
     shape = {"width": width, "depth": depth, "heads": width // 64, "dropout": 0}
     choices = [
@@ -94,7 +94,7 @@ def random_model(width: int, depth: int, length: int, vocabulary: int, method: s
 
 @contextlib.contextmanager
 def server(model: Path, options: list[str]) -> Iterator[tuple[str, int]]:
-    """The command itself, at a free port: its address and process."""
+    """Runs `unmask serve` at a free port. Yields its address and process id."""
     command = [sys.executable, "-m", "unmask", "serve", f"model={model}", "--port", "0", *options]
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -116,14 +116,14 @@ def resident(process: int) -> float:
 
 
 def cpu_seconds(process: int) -> float:
-    """That a process has computed for, on all cores: busy neighbours do not change it much."""
+    """Processor seconds of a process on all cores. Other processes hardly change them."""
     times = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
 class Tally:
-    """What came back."""
+    """Counts, times and texts of the responses."""
 
     requests: int = 0
     failed: int = 0
@@ -148,7 +148,7 @@ class Tally:
 
 
 async def one(client: httpx.AsyncClient, number: int, body: dict[str, Any], tally: Tally) -> None:
-    """A stream, read to its end."""
+    """Sends a request and reads its stream to the end."""
     start, text, usage = time.perf_counter(), "", None
     try:
         async with client.stream("POST", "/v1/completions", json=body) as answer:
@@ -172,7 +172,7 @@ async def one(client: httpx.AsyncClient, number: int, body: dict[str, Any], tall
 async def load_with(
     address: str, bodies: list[dict[str, Any]], streams: int, seconds: float
 ) -> Tally:
-    """So many streams at once, each taking the next request; all that began in time are counted."""
+    """Runs `streams` streams at once. Each takes the next request until the time is up, and finishes its last one."""
     tally, numbers = Tally(), iter(range(10**9))
     async with httpx.AsyncClient(base_url=address, timeout=300, limits=NO_LIMITS) as client:
         start = time.perf_counter()
@@ -188,7 +188,7 @@ async def load_with(
 
 
 async def alone(address: str, bodies: list[dict[str, Any]]) -> Tally:
-    """Every request once, one after the other."""
+    """Sends every request once, one after the other."""
     tally = Tally()
     async with httpx.AsyncClient(base_url=address, timeout=300, limits=NO_LIMITS) as client:
         start = time.perf_counter()
@@ -199,7 +199,7 @@ async def alone(address: str, bodies: list[dict[str, Any]]) -> Tally:
 
 
 async def over_capacity(address: str, streams: int) -> dict[str, Any]:
-    """As many long streams as there is room for; how soon others are refused, and streams end when left."""
+    """Fills the server with long streams. Times the refusal of further requests and the end of abandoned streams."""
     body = {"prompt": "The", "max_tokens": 1000, "stream": True}
     refused: list[float] = []
     healthy: list[float] = []
@@ -240,7 +240,7 @@ async def over_capacity(address: str, streams: int) -> dict[str, Any]:
 
 
 def in_python(model: Model, bodies: list[dict[str, Any]], threads: int) -> float:
-    """Tokens a second of the Python API, one request after the other, without a server."""
+    """Tokens per second of the Python API, one request after the other, without a server."""
     torch.set_num_threads(threads)
     tokens, start = 0, time.perf_counter()
     for body in bodies:
@@ -261,13 +261,15 @@ def main() -> None:
     parser.add_argument("--model", help="a model to serve instead of one of random weights")
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--requests", type=int, default=60, help="different ones")
+    parser.add_argument("--requests", type=int, default=60, help="different requests")
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--depth", type=int, default=8)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--method", default="mdlm", help="mdlm, or autoregressive")
-    parser.add_argument("--tokens", type=int, default=0, help="to write, of every request")
+    parser.add_argument(
+        "--tokens", type=int, default=0, help="tokens of every request; 0 varies them"
+    )
     args = parser.parse_args()
     bodies = requests(args.requests, args.tokens)
     with tempfile.TemporaryDirectory() as folder:
@@ -281,26 +283,26 @@ def main() -> None:
                 body.pop("suffix", None)
         parameters = sum(p.numel() for p in model.method.parameters())
         cores = len(os.sched_getaffinity(0))
-        tell(row="machine", cores=cores, torch=torch.__version__, load=os.getloadavg()[0])
-        tell(row="model", method=model.config.method.name, parameters=parameters)
+        write(row="machine", cores=cores, torch=torch.__version__, load=os.getloadavg()[0])
+        write(row="model", method=model.config.method.name, parameters=parameters)
         direct = {threads: in_python(model, bodies, threads) for threads in {1, cores}}
-        told = {f"tokens_per_second_{n}_threads": round(rate, 1) for n, rate in direct.items()}
-        tell(row="python", **told)
+        rates = {f"tokens_per_second_{n}_threads": round(rate, 1) for n, rate in direct.items()}
+        write(row="python", **rates)
         limits = ["--active", str(args.streams), "--waiting", "0", "--device", "cpu"]
         with server(path, limits) as (address, process):
-            asyncio.run(load_with(address, bodies, args.streams, 3))  # what is made once is made
+            asyncio.run(load_with(address, bodies, args.streams, 3))  # warms up
             before = resident(process)
             spent = cpu_seconds(process)
             single = asyncio.run(alone(address, bodies))
             single.cpu = cpu_seconds(process) - spent
-            tell(row="one at a time", **single.rates())
+            write(row="one at a time", **single.rates())
             many = asyncio.run(load_with(address, bodies, args.streams, args.seconds))
             many.cpu = cpu_seconds(process) - spent - single.cpu
             after = resident(process)
-            tell(row="over capacity", **asyncio.run(over_capacity(address, args.streams)))
+            write(row="over capacity", **asyncio.run(over_capacity(address, args.streams)))
         best = max(single.tokens / single.seconds, *direct.values())
         same = all(many.texts[number] == single.texts[number] for number in many.texts)
-        tell(
+        write(
             row=f"{args.streams} at once",
             **many.rates(),
             times_one_at_a_time=round(
@@ -313,7 +315,7 @@ def main() -> None:
         )
 
 
-def tell(**row: Any) -> None:
+def write(**row: Any) -> None:
     print(json.dumps(row), flush=True)
 
 

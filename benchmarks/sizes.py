@@ -1,4 +1,4 @@
-"""MDLM beside the autoregressive model at four sizes, with the same rows and tokens; schedules, samplers and steps.
+"""MDLM against the autoregressive model at four sizes, on the same rows and tokens; schedules, samplers and steps.
 
     python benchmarks/learning.py --prepare DATA --text wikipedia.train.txt.xz --vocabulary 4096
     python benchmarks/sizes.py --data DATA --out OUT --plan                # seconds of each row
@@ -6,9 +6,9 @@
     python benchmarks/sizes.py --out OUT --judge JUDGE                     # scores of the saved texts
     python benchmarks/sizes.py --out OUT --table --plot sizes.png
 
-Files, order and continuation are those of baselines_table.py: results in OUT/results.jsonl, texts in
-OUT/texts.jsonl, and finished results are not repeated. The first seed of all rows comes first, then schedules and
-texts, then further seeds of the smallest and the largest size.
+Results are in OUT/results.jsonl, texts in OUT/texts.jsonl, as in baselines_table.py. Finished results are not repeated.
+The first seed of all rows comes first, then schedules and texts, then further seeds of the smallest and the largest
+size.
 """
 
 import argparse
@@ -129,7 +129,7 @@ class Sizes(Study):
 
 
 def run(args: argparse.Namespace) -> None:
-    """Everything that is missing, until the time is up."""
+    """Runs everything that is missing, until the time is up."""
     write_real(args)
     workers = Workers(args)
     workers.first("learn", FIRST_SEED)
@@ -341,10 +341,10 @@ def parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("runs/sizes"), help="folder of results and texts")
     add("--weights", type=Path, help="folder of the first seed's weights; OUT/weights if not given")
     add("--only", nargs="+", choices=ROWS, metavar="ROW", help="some of the rows")
-    add("--precision", default="bf16", help="of training")
+    add("--precision", default="bf16", help="precision of training")
     add("--steps", type=int, default=1000, help="training steps of every size")
     add("--tuning-steps", type=int, default=200, help="training steps for each factor")
-    add("--factors", type=float, nargs="+", default=[0.5, 1.0], help="on the learning rates")
+    add("--factors", type=float, nargs="+", default=[0.5, 1.0], help="factors of the learning rate")
     add("--seeds", type=int, default=3, help="seeds of the smallest and the largest size")
     add("--batch", type=int, default=128, help="rows of a training step")
     add("--rows", type=int, default=512, help="held-out rows of the tables")
@@ -352,13 +352,13 @@ def parser() -> argparse.ArgumentParser:
     add("--rows-per-pass", type=int, default=128, help="held-out rows of one pass of the network")
     add("--draws", type=int, default=8, help="noise draws of a bound")
     add("--texts", type=int, default=64, help="texts of a sampler and number of steps")
-    add("--sampling-steps", type=int, nargs="+", default=[8, 32, 128], help="of the samplers")
+    add("--sampling-steps", type=int, nargs="+", default=[8, 32, 128], help="steps of the samplers")
     add("--timed", type=int, default=25, help="training steps that --plan times")
     add("--processes", type=int, default=0, help="processes on the device; 0 is this one")
     add("--threads", type=int, default=1, help="CPU threads of a process")
-    add("--seconds", type=float, default=1e9, help="after which nothing new starts")
+    add("--seconds", type=float, default=1e9, help="start nothing after this time")
     add("--strict", action="store_true", help="stop at the first error")
-    add("--tiny", action="store_true", help="tries the script out anywhere")
+    add("--tiny", action="store_true", help="tiny sizes, to try the script")
     add("--plan", action="store_true", help="prints the seconds of each row")
     add("--judge", help="scores the saved texts: a judge as in unmask evaluate generation")
     add("--table", action="store_true", help="prints all tables")

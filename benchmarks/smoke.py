@@ -1,8 +1,8 @@
-"""The ratios that must not be lost, measured in small: part of `make test-all`.
+"""Speed ratios that must not decrease, measured at small sizes: part of `make test-all`.
 
-Each is a ratio of two ways that take turns in this process, so a busy machine slows both. Prints one
-JSON line a ratio and fails where one is more than a quarter below its floor. The benchmarks that are
-named measure the same in full.
+Each is a ratio of two ways that take turns in this process, so a busy machine slows both. Prints one JSON line for each
+ratio. Fails if a ratio is more than a quarter below its floor. The docstring of each function names the benchmark that
+measures the same at full size.
 """
 
 import json
@@ -21,12 +21,12 @@ from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.methods.mdlm import MDLM
 
-SLACK = 0.75  # of the floor: what noise and small sizes may take
+SLACK = 0.75  # share of the floor that suffices, because of noise and small sizes
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times faster we are than somebody, and at least have to be."""
+    """A speed-up of the package over another implementation, and the least that it must be."""
 
     name: str
     floor: float
@@ -34,7 +34,7 @@ class Ratio:
 
 
 def training(other: dense_logits.Loss, vocabulary: int, rows: int, steps: int) -> float:
-    """dense_logits.py: a training step against one with another loss."""
+    """dense_logits.py: a training step of the package against a step with another loss."""
     losses = {"ours": dense_logits.masked_only, "other": other}
     runs = {n: dense_logits.Run(loss, vocabulary, 0.1, rows) for n, loss in losses.items()}
     seconds = dense_logits.median_seconds(runs, steps)
@@ -42,7 +42,7 @@ def training(other: dense_logits.Loss, vocabulary: int, rows: int, steps: int) -
 
 
 def everything(method: MDLM, batch: dense_logits.Batch) -> Tensor:
-    """Our own loss where every token is masked, so that nothing can be left out."""
+    """The package's loss with every token masked, so that no logits are saved."""
     masked = torch.ones_like(batch.noise.masked)
     return dense_logits.masked_only(
         method, replace(batch, noise=replace(batch.noise, masked=masked))
@@ -50,7 +50,7 @@ def everything(method: MDLM, batch: dense_logits.Batch) -> Tensor:
 
 
 def sampling(timed: int) -> float:
-    """naive_sampler.py: against the sampler that asks the network at each of its 1,000 steps."""
+    """naive_sampler.py: against the sampler that calls the network at each of its 1,000 steps."""
     method = dense_logits.model(naive_sampler.VOCABULARY, dropout=0.0).eval()
     seconds = naive_sampler.measure(
         method, 1, naive_sampler.LENGTH, naive_sampler.STEPS, timed=timed
@@ -59,7 +59,7 @@ def sampling(timed: int) -> float:
 
 
 def tokenising(repeats: int) -> float:
-    """tokenizing.py: a BPE on text that it has seen, against the library."""
+    """tokenizing.py: a BPE on text that it has tokenised before, against the library."""
     texts = tokenizing.documents("builtin:pydoc", separator="", megabytes=1)
     tokenizer = build_tokenizer(TokenizerConfig("bpe", 2048), texts)
     rates = tokenizing.measure(tokenizer, texts, repeats)

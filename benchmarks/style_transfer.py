@@ -30,7 +30,7 @@ from unmask.evaluation.metrics.bleu import bleu
 from unmask.representation.classifier import classify
 
 STYLES = ("negative", "positive")
-WORDS = range(6, 25)  # of a sentence
+WORDS = range(6, 25)  # number of words of a sentence
 SHARES, WEIGHTS = (0.15, 0.3, 0.5), (0.0, 1.0, 2.0, 4.0)
 LABELLED = {"data.label_field": "label"}
 MODELS = {  # name: training file and settings
@@ -49,7 +49,7 @@ def sentences(review: str) -> Iterator[str]:
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """Writes writer.jsonl, judge.jsonl and test.jsonl from files such as train_pos.txt, a review a line."""
+    """Writes writer.jsonl, judge.jsonl and test.jsonl from files such as train_pos.txt with one review per line."""
     options.prepare.mkdir(parents=True, exist_ok=True)
     parts: dict[str, list[dict[str, str]]] = {"writer": [], "judge": [], "test": []}
     for file in sorted(options.text.rglob("*")):
@@ -122,7 +122,7 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     labels = [each.label for each in classify(classifier, [record["text"] for record in records])]
     right = [label == record["label"] for label, record in zip(labels, records, strict=True)]
     yield {"row": "judge", "sentences": len(records), "accuracy": statistics.mean(right)}
-    # sentences whose style the judge recognises: of the others no change is known
+    # only sentences whose style the judge recognises, because for the others a change cannot be measured
     known = [record for record, fine in zip(records, right, strict=True) if fine]
     chosen = known[: options.sentences]
     sources = [record["text"] for record in chosen]
@@ -135,8 +135,8 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 for record in chosen:
                     style = STYLES[record["label"] == STYLES[0]]
                     how = "remask_style" if choice == "attribution" else "remask"
-                    asked = {how: share, "guidance": weight, "sampler": "confidence", "steps": 8}
-                    edited += writer.edit(record["text"], style=style, temperature=0.7, **asked)
+                    settings = {how: share, "guidance": weight, "sampler": "confidence", "steps": 8}
+                    edited += writer.edit(record["text"], style=style, temperature=0.7, **settings)
                 seconds = time.perf_counter() - started
                 texts = [result.text for result in edited]
                 kinds = [each.label for each in classify(classifier, texts)]
@@ -188,8 +188,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--sentences", type=int, default=100, help="sentences to rewrite")
-    parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
-    parser.add_argument("--train", choices=MODELS, help="trains one model: a part of the above")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
+    parser.add_argument("--train", choices=MODELS, help="trains one model and stops")
     parser.add_argument("--table", type=Path, default=None, help="prints the lines of a file")
     options = parser.parse_args()
     if options.table:

@@ -1,8 +1,8 @@
-"""Seconds of training until a bound: the authors' code beside the package, as a table and a picture.
+"""Seconds of training to the same bound, for the authors' code and the package, as a table and a picture.
 
-The target is the last bound of the authors' run. A run of the package reaches it at the end of its horizon, which
-was fixed before on other seeds. Seconds count training steps. Evaluation is left out, and the first three steps,
-in which kernels are compiled, are a column of their own.
+The target is the last bound of the authors' run. A run of the package reaches it at its last step. The number of steps
+was fixed before on other seeds. Seconds are those of training steps, without evaluation. The first three steps compile
+kernels and have their own column.
 """
 
 import argparse

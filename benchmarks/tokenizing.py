@@ -1,7 +1,10 @@
-"""Tokenising, in megabytes of text a second of one core, beside the `tokenizers` library by itself.
+"""Megabytes of text per second that one core tokenises, against the `tokenizers` library by itself.
 
-Prints one JSON line a tokenizer. Cold: a tokenizer that has seen no text yet. Warm: the same text again.
-Packed: from documents to framed rows, cold. Before anything is timed, ids must be the library's own.
+Prints one JSON line for each tokenizer. Before the timing, the ids must equal those of the library.
+
+- `cold`: a tokenizer that has read no text yet.
+- `warm`: the same text again.
+- `packed`: from documents to framed rows, cold.
 """
 
 import argparse
@@ -46,7 +49,7 @@ def blocks(texts: list[str]) -> Iterator[list[str]]:
 
 
 def library(tokenizer: SubwordTokenizer) -> Callable[[list[str]], list[np.ndarray]]:
-    """The same tokenizer without anything of ours."""
+    """The `encode_batch` of the library for the same tokenizer."""
     backend = Backend.from_str(tokenizer.files()["tokenizer.json"])
     backend.encode_special_tokens = True
 
@@ -58,7 +61,7 @@ def library(tokenizer: SubwordTokenizer) -> Callable[[list[str]], list[np.ndarra
 
 
 def check(tokenizer: Tokenizer, texts: list[str]) -> None:
-    """Ours must be the library's ids."""
+    """Checks that the package's ids equal the library's."""
     if isinstance(tokenizer, SubwordTokenizer):
         theirs = library(tokenizer)
         for block in blocks(texts):
@@ -67,7 +70,7 @@ def check(tokenizer: Tokenizer, texts: list[str]) -> None:
 
 
 def seconds(work: Iterable[object]) -> float:
-    """The processor's seconds that going through something takes."""
+    """Processor seconds of an iteration over `work`."""
     start = time.process_time()
     for _ in work:
         pass
@@ -75,7 +78,7 @@ def seconds(work: Iterable[object]) -> float:
 
 
 def measure(tokenizer: Tokenizer, texts: list[str], repeats: int) -> dict[str, float]:
-    """The median megabytes a second of each way, which take turns."""
+    """The median megabytes per second of each way. The ways take turns."""
     taken: dict[str, list[float]] = {}
     for _ in range(repeats):
         fresh, packing = (pickle.loads(pickle.dumps(tokenizer)) for _ in range(2))
@@ -104,7 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", nargs="?", default="builtin:pydoc", help="as data.train")
     parser.add_argument("--separator", default=DataConfig.separator, help="as data.separator")
-    parser.add_argument("--megabytes", type=float, default=10, help="how much of it at most")
+    parser.add_argument("--megabytes", type=float, default=10, help="most text to read")
     parser.add_argument("--size", type=int, default=8192, help="ids of the BPE")
     parser.add_argument("--hf", nargs="*", default=[], help="folders of further tokenizers")
     parser.add_argument("--repeats", type=int, default=5)

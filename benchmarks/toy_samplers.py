@@ -1,8 +1,8 @@
-"""How far every sampler is from the truth: total variation distance on an enumerated toy language.
+"""Total variation distance of every sampler from the true distribution of an enumerated toy language.
 
-The language has 4 tokens, 4 places and a probability for each of its 256 texts, in which nothing
-factorises; the denoiser is exact, so all error is the sampler's. Prints one JSON line a sampler and
-number of steps, then a table. Perfect draws, as many, are the floor.
+The language has 4 tokens, 4 positions and a probability for each of its 256 texts. Its positions are dependent. The
+denoiser is exact, so all error is the sampler's. Prints one JSON line for each sampler and number of steps, then a
+table. The floor is the distance of as many exact draws.
 """
 
 import argparse
@@ -38,18 +38,18 @@ MANNERS: dict[str, list[dict[str, Any]]] = {
         {"rule": "cap", "eta": 0.1},
     ],
     "predictor_corrector": [{}, {"correctors": 3}],
-    "semi_autoregressive": [{"window": 4}],  # one window: what is inside
+    "semi_autoregressive": [{"window": 4}],  # a single window
 }
 
 
 @dataclass(frozen=True)
 class Point:
-    """What one sampler does with one number of steps."""
+    """The result of one sampler with one number of steps."""
 
     sampler: str
-    steps: int | None  # none: the sampler has no such setting
+    steps: int | None  # None: the sampler has no such setting
     distance: float
-    calls: float  # of the network, a row on average
+    calls: float  # network calls per row, on average
     rows: int
     seconds: float
 
@@ -60,10 +60,10 @@ def title(name: str, settings: dict[str, Any]) -> str:
 
 
 def with_steps(name: str, settings: dict[str, Any], steps: int) -> Sampler | None:
-    """The sampler at a number of steps; None if it counts none."""
+    """The sampler with a number of steps; None if it has no such setting."""
     if name == "semi_autoregressive":
         return SAMPLERS.build(name, **settings, inner=Ancestral(steps))
-    if name == "gibbs":  # so many places redrawn, after a filling in one step
+    if name == "gibbs":  # fills in one step, then redraws `steps` positions
         return SAMPLERS.build(name, steps=steps, inner=Ancestral(1))
     names = {field.name for field in fields(SAMPLERS[name])}  # type: ignore[arg-type]
     return SAMPLERS.build(name, **settings, steps=steps) if "steps" in names else None
@@ -88,12 +88,12 @@ def measure(language: Language, name: str, sampler: Sampler, steps: int | None, 
 
 
 def counted(language: Language, index: torch.Tensor) -> torch.Tensor:
-    """The share of each text."""
+    """The share of each text among the draws."""
     return torch.bincount(index, minlength=len(language.table)).double() / len(index)
 
 
 def floor(language: Language, rows: int) -> Point:
-    """The distance that as many perfect draws have, of ten tries the average."""
+    """The distance of as many exact draws, averaged over ten tries."""
     generator = torch.Generator().manual_seed(0)
     tries = [
         distance(counted(language, drawn), language.table)
@@ -105,7 +105,7 @@ def floor(language: Language, rows: int) -> Point:
 
 
 def points(language: Language, names: list[str], steps: list[int], rows: int) -> Iterator[Point]:
-    """All samplers, in all manners."""
+    """Measures all samplers with all their settings."""
     yield floor(language, rows)
     for name in names:
         for settings in MANNERS.get(name, [{}]):

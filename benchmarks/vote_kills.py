@@ -1,10 +1,10 @@
-"""Kill the server of the rating page again and again, between votes and inside them, and count the votes.
+"""Kills the server of the rating page many times, between votes and inside them, and counts the votes.
 
     python benchmarks/vote_kills.py --kills 50
 
-A client votes over HTTP. The server is a process of its own, which SIGKILL ends: every other time after a
-response, and otherwise at a random moment of a request. A new server resumes the file. Each vote with a
-response must be in the file, and no comparison may have two votes of a rater.
+A client votes over HTTP. The server runs in its own process. SIGKILL ends it, in turn after a response and at a random
+moment of a request. A new server resumes the file. Each vote with a response must be in the file. No comparison may
+have two votes of one rater.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from unmask.serve.server import bind, serve
 
 
 def start(path: Path, bound: socket.socket) -> int:
-    """A process that serves the page of a file; its id."""
+    """Starts a process that serves the page of a file. Returns its id."""
     child = os.fork()
     if child == 0:
         try:
@@ -43,7 +43,7 @@ def start(path: Path, bound: socket.socket) -> int:
 
 
 def post(port: int, path: str, body: dict[str, Any], wait: float = 10.0) -> dict[str, Any]:
-    """The response to a request; connects until the server listens."""
+    """The response to a request. Retries the connection until the server listens."""
     deadline = time.monotonic() + wait
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=wait)

@@ -1,4 +1,4 @@
-"""Training, sampling and evaluation as a user gets them, on random tokens, with their clock and memory."""
+"""Time and memory of training, sampling and evaluation with the package's own code, on random tokens."""
 
 import statistics
 import sys
@@ -31,7 +31,7 @@ from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
 
 Wait = Callable[[], Any]
-COMPILED = DEVICE.type == "cuda"  # on a CPU it costs minutes and says nothing about a GPU
+COMPILED = DEVICE.type == "cuda"  # on a CPU compilation takes minutes and shows nothing about a GPU
 
 
 def mdlm(setting: Setting) -> MDLM:
@@ -61,7 +61,7 @@ def _vocabulary(setting: Setting) -> Vocabulary:
 
 
 class RandomBatches:
-    """A loader of random rows, which takes down the peak of memory when the first steps are done."""
+    """A loader of random rows. It records the peak memory of the first steps."""
 
     def __init__(self, setting: Setting, settled: int, compiled: int, wait: Wait) -> None:
         self.setting, self.settled, self.compiled, self.wait = setting, settled, compiled, wait
@@ -83,7 +83,7 @@ class RandomBatches:
 
 
 class RandomRows:
-    """Random rows in memory, to evaluate on."""
+    """Random rows in memory, for evaluation."""
 
     def __init__(self, setting: Setting, rows: int) -> None:
         self.x, self.valid = random_tokens(setting, rows, 0)
@@ -105,7 +105,7 @@ def random_tokens(setting: Setting, rows: int, seed: int) -> tuple[Tensor, Tenso
 
 
 class Unsaved(Trainer):
-    """Writes no checkpoint, which would cost more than the steps."""
+    """A trainer without checkpoints, which would take longer than the steps."""
 
     def _save(self, good: bool = False) -> None:
         self._collect_losses()
@@ -114,9 +114,9 @@ class Unsaved(Trainer):
 def train(
     setting: Setting, steps: int, settled: int, log_every: int, wait: Wait = lambda: None
 ) -> dict[str, Any]:
-    """Steps of the package's trainer; the first `settled`, which compile, are not counted.
+    """Times steps of the package's trainer. The first `settled` steps compile and are not counted.
 
-    After the first log line, when all is compiled, it waits for its turn.
+    After the first log line, when everything is compiled, it calls `wait`.
     """
     method = mdlm(setting)
     config = TrainingConfig(
@@ -154,9 +154,9 @@ def _aside(message: str) -> None:
 
 
 def ready(method: Method) -> Method:
-    """A network as `unmask.load` makes it ready, its parameters drawn so that none is zero.
+    """Prepares a network for inference as `unmask.load` does, with random parameters so that none is zero.
 
-    In bf16 on a GPU; on a CPU in the precision that it computes fastest.
+    It computes in bf16 on a GPU, and in the fastest precision on a CPU.
     """
     with torch.no_grad():
         for parameter in method.parameters():
@@ -170,7 +170,7 @@ def ready(method: Method) -> Method:
 def sample(
     method: Method, setting: Setting, sampler: str, runs: int, **options: Any
 ) -> dict[str, Any]:
-    """Fills empty rows to the end, `runs` times with other seeds, after one that warms up."""
+    """Fills empty rows to the end, `runs` times with different seeds, after one run that warms up."""
     if sampler == "ancestral":
         options = {"steps": setting.steps, **options}
     mask_id = method.vocabulary.mask_id
@@ -193,7 +193,7 @@ def sample(
     seconds = [wall_seconds(lambda run=run: fill(run)) for run in range(1, runs + 1)]
     return {
         "seconds_per_sequence": statistics.median(seconds) / setting.batch,
-        **_asked(method, setting, statistics.fmean(calls)),
+        **_cost(method, setting, statistics.fmean(calls)),
         "slowest": max(seconds) / setting.batch,
         "fastest": min(seconds) / setting.batch,
         "calls": statistics.fmean(calls),
@@ -202,16 +202,16 @@ def sample(
     }
 
 
-def _asked(method: Method, setting: Setting, calls: float) -> dict[str, float]:
-    """What a sequence asks of the machine."""
+def _cost(method: Method, setting: Setting, calls: float) -> dict[str, float]:
+    """Operations, and bytes if decoding reads them, of one sequence."""
     if method.capabilities.causal:
-        asked = operations.decoding(setting)
-        return {"operations": asked, "bytes": operations.decoding_bytes(setting)}
+        count = operations.decoding(setting)
+        return {"operations": count, "bytes": operations.decoding_bytes(setting)}
     return {"operations": operations.filling(setting, calls)}
 
 
 def evaluate(setting: Setting, batches: int, runs: int) -> dict[str, Any]:
-    """The bound of `batches` batches of random rows, one draw, after one that warms up."""
+    """Times the bound of `batches` batches of random rows with one draw, after one run that warms up."""
     method = ready(mdlm(setting))
 
     def measure(rows: RandomRows) -> float:

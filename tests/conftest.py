@@ -16,9 +16,7 @@ import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-if (
-    not torch.cuda.is_available()
-):  # Triton reads it when it is first imported, by whatever test that is
+if not torch.cuda.is_available():  # Triton reads it at its first import, which may be in any test
     os.environ["TRITON_INTERPRET"] = "1"
 if torch.backends.cpu.get_cpu_capability() != "AVX512":  # as `unmask serve` does
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
@@ -34,7 +32,7 @@ settings.load_profile("laws")
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_pictures() -> Iterator[None]:
-    """Runs draw no loss curve, which takes longer than their steps: a test of pictures asks for them."""
+    """Runs draw no loss curve, which takes longer than their steps. Tests of pictures use the fixture `pictures`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unmask.training.trainer.draw_curve", lambda run: run)
         yield
@@ -42,7 +40,7 @@ def _no_pictures() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _on_the_cpu() -> Iterator[None]:
-    """Device auto is the CPU, on a machine with a GPU too: tests of a GPU name it."""
+    """The device `auto` is the CPU, also on a machine with a GPU. Tests of a GPU name it."""
     from unmask.runtime import device
 
     devices = ["cpu", *(name for name in device._devices() if name != "cpu")]
@@ -53,7 +51,7 @@ def _on_the_cpu() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def native_bf16() -> Iterator[bool]:
-    """True if this CPU computes bf16. UNMASK_TEST_BF16, native or emulated, makes the package believe otherwise."""
+    """True if this CPU computes bf16. UNMASK_TEST_BF16 (native or emulated) overrides it for the package."""
     from unmask.runtime import device
 
     kind = os.environ.get("UNMASK_TEST_BF16")
@@ -66,7 +64,7 @@ def native_bf16() -> Iterator[bool]:
 
 @pytest.fixture
 def bf16(native_bf16) -> Iterator[None]:
-    """bf16 for a test of its numbers, as quiet on a CPU that emulates it as on one that computes it."""
+    """bf16 for a test of its numbers. A CPU that emulates it prints no warning."""
     from unmask.errors import UnmaskWarning
     from unmask.runtime import device
 
@@ -114,7 +112,7 @@ def either(request, model, left_to_right) -> Any:
 def _shapes(request, monkeypatch) -> None:
     """Checks shapes in every eighth test, chosen by its name, and in the long form in all of them.
 
-    Checks double a test's time, and a wrong shape shows in most tests that call the function.
+    Checks double the time of a test. A wrong shape fails most tests that call the function.
     """
     chosen = zlib.crc32(request.node.nodeid.encode()) % 8 == 0
     if request.path.parent.name in SHAPES and (chosen or request.config.option.markexpr == ""):
@@ -131,7 +129,7 @@ def pictures(monkeypatch) -> None:
 
 @pytest.fixture
 def put_datasets(monkeypatch) -> Callable[[Callable[..., Any]], None]:
-    """Puts a function in the place of the hub's `load_dataset`, as if nothing else could be reached."""
+    """Replaces the hub's `load_dataset` by a function. Nothing else of the hub can be reached."""
 
     def put(load_dataset: Callable[..., Any]) -> None:
         offline = SimpleNamespace(HF_HUB_OFFLINE=True)

@@ -1,4 +1,4 @@
-"""The rules of the house: imports run one way, no file imports in a circle, no folder is crowded."""
+"""Rules of the code base: layers of imports, no import cycles, sizes of folders and files, names."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ SOURCES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in sorted(ROOT.rglob("*.py"))
 }
-# lowest first; members of one layer do not import each other, except in the first
+# layers, the lowest first; members of a layer do not import each other, except in the first
 LAYERS = [
     {
         *("errors", "registry", "options", "vocabulary", "randomness", "shapes", "imports"),
@@ -40,7 +40,8 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 REGISTRIES = {"methods", "samplers", "backbones", "cli/commands", "evaluation/suites"}
-MOST, MOST_ENTRIES, LEAST = 14, 24, 25  # files of a folder, of a registry's folder; lines of a file
+# most files of a folder, of a registry's folder; fewest lines of a file
+MOST, MOST_ENTRIES, LEAST = 14, 24, 25
 
 
 def module_of(file: str) -> str:
@@ -51,7 +52,7 @@ MODULES = {module_of(file): file for file in SOURCES} | {"unmask": "__init__.py"
 
 
 def imported(source: str) -> Iterator[str]:
-    """The modules of the package that a file names: in functions, under TYPE_CHECKING, in strings."""
+    """The modules of the package that a file names, also in functions, under TYPE_CHECKING and in strings."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -65,7 +66,7 @@ def imported(source: str) -> Iterator[str]:
 
 
 def edges(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """File to the files that it imports or names; the package's own face may name all of them."""
+    """Maps a file to the files that it imports or names. The package's __init__ may name all of them."""
     return {
         file: {MODULES[name] for name in imported(source) if name in MODULES} - {file}
         for file, source in sources.items()
@@ -74,7 +75,7 @@ def edges(sources: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 EDGES = edges(SOURCES)
-# a package's face names its own modules, and these do not import it
+# the __init__ of a package names its own modules, and these do not import it
 FILES = {file: found for file, found in EDGES.items() if not file.endswith("__init__.py")}
 
 
@@ -86,7 +87,7 @@ def part_of(file: str) -> str:
 
 
 def upward(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
-    """Imports that do not run down the layers."""
+    """Imports from a lower layer to a higher one."""
     found = set()
     for file, targets in edges.items():
         for target in targets - {"__init__.py"}:
@@ -98,7 +99,7 @@ def upward(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
     return found
 
 
-def test_imports_run_down_the_layers():
+def test_imports_follow_the_layers():
     assert upward(EDGES) == set()
 
 
@@ -111,12 +112,12 @@ def test_imports_run_down_the_layers():
         "import unmask.training.trainer",
     ],
 )
-def test_an_upward_import_is_seen_wherever_it_stands(line):
+def test_an_upward_import_is_found_anywhere_in_a_file(line):
     found = upward(edges({"methods/mdlm.py": line}))
     assert found == {("methods/mdlm.py", "training/trainer.py")}
 
 
-# 2. Circles and faces
+# 2. Cycles and __init__ files
 
 
 def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:
@@ -148,16 +149,16 @@ def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:
     return found
 
 
-def test_no_files_import_each_other_in_a_circle():
+def test_there_are_no_import_cycles():
     assert circles(FILES) == []
 
 
-def test_a_circle_is_seen():
+def test_an_import_cycle_is_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
 
 
 def through_faces(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
-    """Imports of a package's face in place of the module that defines a name."""
+    """Imports of a package's __init__ instead of the module that defines a name."""
     return {
         (file, target)
         for file, targets in edges.items()
@@ -167,11 +168,11 @@ def through_faces(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
     }
 
 
-def test_no_module_imports_through_a_face():
+def test_no_module_imports_a_name_through_a_packages_init():
     assert through_faces(FILES) == set()
 
 
-def test_an_import_through_a_face_is_seen():
+def test_an_import_through_a_packages_init_is_found():
     line = "from unmask.methods import MDLM"
     found = through_faces(edges({"training/step.py": line}))
     assert found == {("training/step.py", "methods/__init__.py")}
@@ -181,7 +182,7 @@ def test_an_import_through_a_face_is_seen():
 
 
 def crowded(files: list[str]) -> set[str]:
-    """Folders of too many files."""
+    """Folders with too many files."""
     count = Counter(file.rpartition("/")[0] for file in files if not file.endswith("__init__.py"))
     return {
         folder
@@ -191,7 +192,7 @@ def crowded(files: list[str]) -> set[str]:
 
 
 def thin(sources: Mapping[str, str]) -> set[str]:
-    """Files of too few lines; entries of a registry may be short."""
+    """Files with too few lines. Entries of a registry may be short."""
     return {
         file
         for file, source in sources.items()
@@ -201,12 +202,12 @@ def thin(sources: Mapping[str, str]) -> set[str]:
     }
 
 
-def test_no_folder_is_crowded_and_no_file_thin():
+def test_no_folder_has_too_many_files_and_no_file_too_few_lines():
     assert crowded(list(SOURCES)) == set()
     assert thin(SOURCES) == set()
 
 
-def test_a_crowd_and_a_thin_file_are_seen():
+def test_a_crowded_folder_and_a_short_file_are_found():
     assert crowded([f"files/{n}.py" for n in range(15)]) == {"files"}
     assert crowded([f"methods/{n}.py" for n in range(15)]) == set()
     assert thin({"files/a.py": "x = 1\n" * 24, "files/b.py": "x = 1\n" * 25}) == {"files/a.py"}
@@ -216,7 +217,7 @@ def test_a_crowd_and_a_thin_file_are_seen():
 
 
 def namesakes(files: list[str]) -> dict[str, set[str]]:
-    """Modules of one name, and modules named as a package; a command may be named as what it runs."""
+    """Modules with the same name as another module or a package. A command may have the name of its function."""
     places = defaultdict(set)
     for file in files:
         folder, _, name = file.rpartition("/")
@@ -231,13 +232,13 @@ def test_no_two_modules_have_one_name():
     assert namesakes(list(SOURCES)) == {}
 
 
-def test_a_namesake_is_seen():
+def test_a_namesake_is_found():
     files = ["a/base.py", "b/base.py", "c/__init__.py", "a/c.py", "cli/commands/base.py"]
     assert namesakes(files) == {"base": {"a/base.py", "b/base.py"}, "c": {"c/", "a/c.py"}}
 
 
 def asked_classes(source: str) -> Iterator[str]:
-    """The names of classes that a file compares objects with: isinstance, issubclass, type() is, case."""
+    """The names of classes in the type checks of a file: isinstance, issubclass, type() is, case."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
@@ -259,7 +260,7 @@ def family(kind: type) -> set[str]:
     return {kind.__name__}.union(*map(family, own))
 
 
-def test_methods_and_samplers_are_known_by_their_capabilities():
+def test_code_asks_methods_and_samplers_for_capabilities_not_classes():
     from unmask.methods.method import Method
     from unmask.samplers.sampler import Sampler
 
@@ -284,5 +285,5 @@ def test_methods_and_samplers_are_known_by_their_capabilities():
         "match method:\n    case MDLM():\n        pass",
     ],
 )
-def test_a_question_for_a_class_is_seen(line):
+def test_a_type_check_is_found(line):
     assert "MDLM" in set(asked_classes(line))

@@ -1,4 +1,4 @@
-"""The benchmarks run, in small; what they measure in full stands in benchmarks/README.md."""
+"""The benchmarks run at small sizes. benchmarks/README.md has their results at full size."""
 
 import json
 import re
@@ -14,7 +14,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def rows(script: str, *options: str) -> list[dict]:
-    """What a script prints, in a process of its own."""
+    """The JSON lines that a script prints in its own process."""
     command = [sys.executable, str(BENCHMARKS / script), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -27,7 +27,7 @@ def parsed(text: str) -> list[dict]:
 
 @pytest.fixture
 def beside(monkeypatch):
-    """Benchmarks can be imported, and run as fast as they do outside tests; what they change for the whole process is put back."""
+    """Makes benchmarks importable, and restores their changes to the process afterwards."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     threads = torch.get_num_threads()
@@ -49,7 +49,7 @@ def here(beside, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_gpu(here, bf16, tmp_path):
-    """Every row, in small; then the table of what was written."""
+    """Every row at a small size, then the table of the rows."""
     file = tmp_path / "rows.jsonl"
     measured = {row["row"]: row for row in parsed(here("gpu.py", "--tiny", "--out", file))}
     assert measured.pop("machine")["matrix_tflops"] > 0
@@ -65,7 +65,7 @@ def test_gpu(here, bf16, tmp_path):
 
 @pytest.mark.slow
 def test_encoder_decoder(here, tmp_path):
-    """Two models learn pairs side by side and translate; then the table."""
+    """Two models train side by side and translate, then the table is printed."""
     for name in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
         for side, word in {"de": "Zahl", "en": "number"}.items():
             lines = (
@@ -108,7 +108,7 @@ def test_style_transfer(here, tmp_path):
 
 
 def test_operations(here):
-    """The count for the paper's network, by hand: 12 layers of 768, 1024 tokens, half of them wanted."""
+    """The count by hand for the paper's network: 12 layers of 768, 1024 tokens, logits at half of them."""
     import operations
 
     layer = 2 * (3 + 1 + 4 + 4) * 768 * 768 + 2 * 2 * 1024 * 768
@@ -122,7 +122,7 @@ def test_operations(here):
 
 @pytest.mark.slow
 def test_scaling(here, tmp_path):
-    """A point of each kind, a budget that is spent, the tables and the picture."""
+    """A point of each kind, an exhausted budget, the tables and the picture."""
     file, picture = tmp_path / "points.jsonl", tmp_path / "scaling.png"
     chosen = ["train-length-1024", "train-size-medium", "sample-steps-8", "sample-batch-1"]
     measured = parsed(here("scaling.py", "--tiny", "--crew", 2, "--out", file, "--only", *chosen))
@@ -136,14 +136,14 @@ def test_scaling(here, tmp_path):
 
 @pytest.mark.slow
 def test_curve(here, bf16, tmp_path):
-    """Both forms of the model take the same steps, up to rounding."""
+    """Both forms of the model have the same steps up to rounding."""
     data, picture = tmp_path / "data", tmp_path / "curves.png"
     text = tmp_path / "text.txt"
     text.write_text(" ".join(f"{n} and {n + 1} make {2 * n + 1}." for n in range(150)), "utf-8")
     corpus = ["--train", text, "--valid", text, "--vocabulary", 300, "--length", 16]
     here("curve.py", "--prepare", data, *corpus)
     small = ["--data", data, "--shape", 16, 2, 2, "--batch", 4, "--draws", 1, "--steps", 51]
-    small += ["--spread", 0.1]  # where every part of the network matters at once
+    small += ["--spread", 0.1]  # so that every part of the network has an effect from the start
     start = tmp_path / "start.safetensors"
     here("curve.py", *small, "--only", "on", "--steps", 5, "--save", start)
     for name, options in runs_of_the_curve(2).items():
@@ -158,7 +158,7 @@ def test_curve(here, bf16, tmp_path):
 
 
 def test_learning(here, tmp_path):
-    """Folded and unfolded blocks learn the same in fp32; what runs of one seed share is paired in the table."""
+    """Folded and unfolded blocks learn the same in fp32, and the table pairs runs of one seed."""
     data, file, text = tmp_path / "data", tmp_path / "runs.jsonl", tmp_path / "text.txt"
     text.write_text(
         "\n<|endoftext|>\n".join(f"{n} and {n + 1} make {2 * n + 1}." for n in range(300)), "utf-8"
@@ -191,7 +191,7 @@ def runs_of_the_curve(seeds: int) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 def test_dense_logits(beside, monkeypatch, capsys):
-    """A small network in time; the memory of one variant, in its process."""
+    """The time of a small network, and the memory of one variant in its own process."""
     import dense_logits
 
     peak = dense_logits.peak_mib("ours", 300, 0.1, 1)
@@ -207,7 +207,9 @@ def test_dense_logits(beside, monkeypatch, capsys):
     assert all(row["speedup"] > 0 and row["ours_peak_mib"] > 0 for row in measured)
 
 
-@pytest.mark.filterwarnings("ignore:constrained_layout")  # two steps lie far above the picture
+@pytest.mark.filterwarnings(
+    "ignore:constrained_layout"
+)  # the values of two steps are far above the picture
 def test_methods(beside, monkeypatch, capsys, tmp_path):
     """The recipes on a page of text, with networks of one layer."""
     import methods
@@ -246,7 +248,7 @@ def test_toy_samplers(here):
         distances.setdefault(row["sampler"], []).append(row["distance"])
     perfect, exact = distances.pop("perfect draws"), distances.pop("first_hitting")
     assert abs(exact[0] - perfect[0]) < 0.06
-    assert len(distances) == 6  # ancestral, and remask in its manners
+    assert len(distances) == 6  # ancestral, and remask with its settings
     assert all(one > eight + 0.1 and eight > perfect[0] for one, eight in distances.values())
 
 
@@ -368,8 +370,8 @@ def test_the_smoke_test_fails_a_quarter_below_a_floor(measured, lost, beside, mo
     assert lost in said.err and bool(said.err) == bool(lost)
 
 
-def test_quality_does_what_is_left(beside, tmp_path, capsys):
-    """A job waits for those before it; what was done is not done again, what failed is tried again."""
+def test_quality_runs_the_remaining_jobs(beside, tmp_path, capsys):
+    """A job waits for the jobs that it needs. Finished jobs are not repeated, failed jobs are."""
     from quality import Job, work
 
     def job(name: str, script: str, *after: str) -> Job:
@@ -389,12 +391,12 @@ def test_quality_does_what_is_left(beside, tmp_path, capsys):
     assert (tmp_path / "second.json").read_text() == "2\n"
     assert not (tmp_path / "broken.json").exists()
     assert (tmp_path / "broken.log").read_text().count("no\n") == 2
-    third = job("third", "echo 3", "second")  # which another call has done
+    third = job("third", "echo 3", "second")  # another call has finished `second`
     assert work([third], 1, tmp_path) == 0
 
 
-def test_the_jobs_that_quality_names_are_there(beside, capsys, monkeypatch):
-    """Every `--only` on the page is of jobs, each of which waits for others that are jobs; a wrong name is told."""
+def test_the_jobs_on_the_quality_page_exist(beside, capsys, monkeypatch):
+    """Every `--only` on the page names existing jobs, jobs need existing jobs, and a wrong name is an error."""
     import quality
 
     jobs = {job.name: job for job in quality.Plan(Path("data"), Path("runs")).jobs()}
@@ -402,7 +404,7 @@ def test_the_jobs_that_quality_names_are_there(beside, capsys, monkeypatch):
     page = (BENCHMARKS / "quality.md").read_text(encoding="utf-8").replace("\\\n", " ")
     asked = re.findall(r"quality\.py DATA --only ([^`]+)", page)
     assert len(asked) > 3
-    for names in asked:  # as a shell would spell them out
+    for names in asked:  # expanded by a shell
         command = ["bash", "-c", f"echo {' '.join(names.split())}"]
         assert jobs.keys() >= set(subprocess.check_output(command, text=True).split())
     monkeypatch.setattr(sys, "argv", ["quality.py", "data", "--only", "ar", "typo"])
@@ -439,7 +441,7 @@ def test_markov_models_of_dna(beside, tmp_path):
 
 
 def test_intervals_of_sequences(beside, monkeypatch):
-    """Every place of either strand, at the seam of two blocks and in lower case; short sequences have none."""
+    """Every position on either strand, also across two blocks and in lower case. Short sequences have none."""
     import dna_intervals
     import numpy as np
 
@@ -485,7 +487,7 @@ def test_measures_of_enhancers(beside):
 
 @pytest.mark.slow
 def test_dna_tables(here, tmp_path):
-    """Every row of table 6, in small, and a second run that repeats none."""
+    """Every row of table 6 at a small size, and a second run that repeats none."""
     first = here("dna_tables.py", "--tiny", "--runs", tmp_path)
     rows = {row["row"]: row for row in parsed(first) if row.get("table") == 6}
     assert {"markov-11", "mamba-ar", "hyena-ar", "caduceus-sedd", "caduceus-mdlm"} <= rows.keys()
@@ -498,7 +500,7 @@ def test_dna_tables(here, tmp_path):
 
 
 def test_glue_table(here, tmp_path):
-    """Rows are trained, measured and scored; a second call has nothing left to do."""
+    """Rows are trained, measured and scored, and a second call repeats nothing."""
     import transformers
 
     encoder, task = tmp_path / "encoder", tmp_path / "data" / "glue" / "RTE"
@@ -575,7 +577,7 @@ def test_baselines_table(here, tmp_path, rows):
 
 
 def test_failure_modes(here, run, tmp_path):
-    """Names are known within one story and unknown in the next; a token that is written alone loses nothing."""
+    """Names are known within one story and unknown in the next. A token that is written alone has gain 0."""
     names = [f"{first}{second}m" for first in "ABCDEFGH" for second in "aeiou"]
     story = "and {0} " * 5  # 40 tokens of one byte
     stories, file = tmp_path / "stories.txt", tmp_path / "rows.jsonl"
@@ -602,7 +604,7 @@ def test_failure_modes(here, run, tmp_path):
 
 
 def test_sizes(here, tmp_path):
-    """Two sizes of both methods and two schedules, once; further seeds at the ends; then tables and picture."""
+    """Two sizes of both methods and two schedules, further seeds at the ends, then tables and picture."""
     from tiny_judge import save_judge
 
     rows = [f"{method}-{size}" for size in ("40M", "1M") for method in ("mdlm", "ar")]

@@ -1,14 +1,13 @@
-"""Every command and every Python block of README.md and docs/ runs, and every link leads somewhere.
+"""Every command and every Python block of README.md and docs/ runs, and every link has a target.
 
-A page's blocks run in order, inside this process, in a folder of the page's own that holds a tiny
-trained model in runs/demo and a text in notes.txt. Small models stand in for the shipped ones, except in
-the long form:
+The blocks of a page run in order in this process. The page has its own folder with a tiny trained model in runs/demo
+and a text in notes.txt. Small models replace the shipped ones, except in the long form. Kinds of blocks:
 
-- `bash`: each line must succeed. Commands that train get the overrides TINY appended, those that
-  measure the options FEW, so that they take a moment; a recipe whose data lies on the hub is only resolved. `make TARGET` is checked by
-  `make -n`, and the unmask commands that it would run are run. `python FILE` runs the file. Any
-  other line must be listed in KNOWN. `< FILE` is standard input.
-- `console`: `$ command`, and beneath it exactly what it prints, errors too; `…` stands for anything.
+- `bash`: each line must succeed. Commands that train get the overrides TINY, and commands that measure get the options
+  FEW, so that they take a moment. A recipe with data on the hub is only resolved. `make TARGET` is checked by `make -n`,
+  and its unmask commands are run. `python FILE` runs the file. Any other line must be listed in KNOWN. `< FILE` is
+  standard input.
+- `console`: `$ command`, followed by its exact output, also errors. `…` matches anything.
 - `python`: the blocks of a page are one program.
 - `yaml` whose first line is `# NAME.yaml` becomes that file.
 
@@ -54,7 +53,7 @@ LINKED = [
 COMPONENTS = [METHODS, SCHEDULES, TIME_SAMPLERS, BACKBONES]
 COMPLETE = shipped.names() == list(shipped.NAMES)
 KNOWN = ["source .venv/bin/activate", "tensorboard --logdir runs"]
-FEW = {  # what measuring commands get, unless they say how much they measure
+FEW = {  # options of commands that measure, unless the page gives them
     "evaluate": "--draws 2",
     "report": "--rows 4 --draws 2",
     "reproduce": "--steps 3 --rows 4 --draws 2",
@@ -116,7 +115,7 @@ def trained(tmp_path_factory) -> Iterator[Path]:
 
 @pytest.fixture
 def folder(trained, tmp_path, monkeypatch) -> Path:
-    """A copy of it to work in; what a page registers is forgotten afterwards."""
+    """A copy of the folder to work in. Registrations of a page are removed afterwards."""
     for registry in Registry.registries:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
@@ -162,7 +161,7 @@ def test_extending_shows_the_plugins_as_they_are():
 
 
 def run(command: str, monkeypatch) -> int:
-    """A line of a shell, here: its exit code."""
+    """Runs a line of a shell in this process. Returns its exit code."""
     if command in KNOWN:
         return 0
     command, _, source = command.partition(" < ")
@@ -191,7 +190,7 @@ def unmask(arguments: list[str]) -> int:
         tree = load_recipe(arguments[1]) if known or Path(arguments[1]).exists() else {}
         if tree.get("data", {}).get("train", "").startswith("hf:"):
             arguments = ["config", *arguments[1:]]
-        elif tree.get("init_from"):  # the network is that of the model
+        elif tree.get("init_from"):  # the model determines the network
             arguments = [*arguments, *TINY[TINY.index("--training.steps") :]]
         else:
             arguments = [*arguments, *TINY]
@@ -202,7 +201,7 @@ def unmask(arguments: list[str]) -> int:
 
 
 def make(targets: list[str], monkeypatch) -> int:
-    """What make would do, of which the unmask commands are done."""
+    """Runs the unmask commands of `make TARGET`."""
     make = ["make", "-C", str(ROOT), "--no-print-directory", "-n", "UNMASK=unmask", *targets]
     make.append(f"TEXT={ROOT}/examples/moon.txt")
     lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -212,7 +211,7 @@ def make(targets: list[str], monkeypatch) -> int:
 
 
 def check_session(block: Block, monkeypatch, capsys) -> None:
-    """Each command prints what the page says, and fails if it says so."""
+    """Checks that each command prints the output on the page, and fails if the page shows an error."""
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         capsys.readouterr()
@@ -223,7 +222,7 @@ def check_session(block: Block, monkeypatch, capsys) -> None:
         assert code == (2 if "unmask: error: " in expected else 0), block.place
 
 
-def test_a_command_that_nobody_knows_fails(monkeypatch):
+def test_an_unknown_command_fails(monkeypatch):
     with pytest.raises(AssertionError, match="how is 'rm -rf x' to be tested"):
         run("rm -rf x", monkeypatch)
 
@@ -247,7 +246,7 @@ def test_every_command_and_option_is_documented(capsys):
     page = of("docs/reference/commands.md")
     for name in names:
         assert re.search(rf"^(## {name}$|unmask {name}\b)", page, re.MULTILINE), name
-        # what generate, fill and edit share is told once
+        # the common options of generate, fill and edit are documented once
         sections = ["## generate", f"## {name}"] if name in ("fill", "edit") else [f"## {name}"]
         written = "".join(page[page.find(at) :].partition("\n## ")[0] for at in sections)
         options = help_of(capsys, name).partition("Any field of")[0]
@@ -270,7 +269,7 @@ def test_every_setting_is_documented():
     assert (settings - {"tokenizer"} | parts) - described == set()
 
 
-def test_what_may_change_on_resume_is_documented():
+def test_settings_that_may_change_on_resume_are_documented():
     section = of("docs/reference/configuration.md").partition("## Resuming")[2]
     named = re.findall(r"`((?:training|distributed|data)\.\w+)`", section)
     assert set(named) == set(MAY_CHANGE)
@@ -287,7 +286,7 @@ def test_every_sampler_is_named():
     assert [name for name in SAMPLERS if f"`{name}`" not in page] == []
 
 
-def test_the_overview_leads_to_every_page():
+def test_the_overview_links_every_page():
     own = ROOT / "docs" / "overview.md"
     links = {
         (own.parent / link).resolve()
@@ -301,13 +300,13 @@ def test_the_overview_leads_to_every_page():
 
 
 def anchors(page: Path) -> set[str]:
-    """The names of a page's headings, as GitHub makes them."""
+    """The anchors of a page's headings, as GitHub generates them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_every_link_leads_somewhere(page):
+def test_every_link_has_a_target(page):
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if link.startswith("https://"):
             continue

@@ -1,4 +1,4 @@
-"""The real command in processes of its own: killed, interrupted, refused, damaged."""
+"""The real command in its own processes: kills, interrupts, refusals and damaged files."""
 
 import hashlib
 import io
@@ -65,7 +65,7 @@ class Command:
         )
 
     def wait_for(self, run: str, step: int, process: subprocess.Popen[str]) -> None:
-        """Until the log has reached a step."""
+        """Waits until the log has reached a step."""
         log = self.folder / run / "log.jsonl"
         while not (log.exists() and f'"step": {step},' in log.read_text()):
             assert process.poll() is None, f"ended before step {step}: {process.communicate()}"
@@ -79,7 +79,7 @@ def command(tmp_path_factory) -> Command:
 
 @pytest.fixture(scope="module")
 def straight(command) -> Path:
-    """A run that nothing disturbed, in this process: those that are disturbed have their own."""
+    """An undisturbed run in this process. Disturbed runs have their own processes."""
     said, errors, threads = io.StringIO(), io.StringIO(), torch.get_num_threads()
     torch.set_num_threads(1)  # as in the other processes: the number of threads changes bits
     with redirect_stdout(said), redirect_stderr(errors):
@@ -92,7 +92,7 @@ def straight(command) -> Path:
 
 
 def hashes(folder: Path, pattern: str = "*") -> dict[str, str]:
-    """SHA-256 of files, by their place in the folder."""
+    """SHA-256 of files, by their path in the folder."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob(pattern))
@@ -101,7 +101,7 @@ def hashes(folder: Path, pattern: str = "*") -> dict[str, str]:
 
 
 def log_of(run: Path) -> list[dict]:
-    """The log without what depends on the clock."""
+    """The log without times."""
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return [{k: v for k, v in line.items() if "second" not in k} for line in lines]
 
@@ -116,7 +116,7 @@ def assert_same_bits(run: Path, other: Path) -> None:
     assert (run / "samples.jsonl").read_bytes() == (other / "samples.jsonl").read_bytes()
 
 
-def test_interrupted_and_killed_at_random_steps_a_run_ends_with_the_same_bits(command, straight):
+def test_a_run_interrupted_and_killed_at_random_steps_ends_with_the_same_bits(command, straight):
     seed = random.randrange(10**6)
     print(f"seed {seed}")  # pytest shows it if the test fails
     chance = random.Random(seed)
@@ -124,7 +124,7 @@ def test_interrupted_and_killed_at_random_steps_a_run_ends_with_the_same_bits(co
     step = chance.randrange(16, 30)
     process = command.start("killed")
     command.wait_for("killed", step, process)
-    time.sleep(chance.uniform(0, 0.03))  # anywhere in a step, a validation or a save
+    time.sleep(chance.uniform(0, 0.03))  # at any moment of a step, a validation or a save
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, f"ended before it was killed at step {step}"
     process.communicate()
@@ -162,12 +162,12 @@ def test_a_run_of_another_configuration_is_refused_and_left_untouched(command, s
     assert hashes(straight) == before
 
 
-def test_a_truncated_checkpoint_is_passed_over(command, straight, capsys):
+def test_a_truncated_checkpoint_is_skipped(command, straight, capsys):
     run = Path(shutil.copytree(straight, command.folder / "cut short"))
     victim = run / "checkpoints" / f"step-{STEPS:08d}" / "model.safetensors"
     victim.write_bytes(victim.read_bytes()[:-30])
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the whole run
+    torch.set_num_threads(1)  # as in the undisturbed run
     assert main(command.argv(run.name)) == 0
     torch.set_num_threads(threads)
     out = capsys.readouterr().out
@@ -183,7 +183,7 @@ def test_a_finished_run_is_not_trained_again(command, straight, capsys):
     assert hashes(straight, "*.safetensors") == weights
 
 
-def test_what_was_trained_writes_fills_and_is_measured(straight, capsys):
+def test_a_trained_model_generates_fills_and_is_measured(straight, capsys):
     model = str(straight)
     assert main(["generate", model, "--prompt", "Number", "--n", "2", "--json"]) == 0
     texts = [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]

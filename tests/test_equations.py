@@ -1,4 +1,4 @@
-"""docs/explanation/equations.md names what exists and runs, and leaves no equation of `unmask.diffusion` out."""
+"""docs/explanation/equations.md names existing functions that run, and every equation of `unmask.diffusion`."""
 
 import inspect
 import pkgutil
@@ -27,7 +27,7 @@ MODULES = [
 
 
 def resolve(symbol: str) -> object:
-    """What a dotted name stands for: a module, or something in one."""
+    """The object of a dotted name: a module or an object in a module."""
     parts = symbol.split(".")
     for end in range(len(parts), 0, -1):
         try:
@@ -41,7 +41,7 @@ def resolve(symbol: str) -> object:
 
 
 def equations(module: str) -> set[str]:
-    """What must have a line: a module's public functions, and the components it registers."""
+    """Names that must have a line: a module's public functions, and its registered components."""
     members = vars(import_module(module)).items()
     registered = {registry[name] for registry in (SCHEDULES, TIME_SAMPLERS) for name in registry}
     return {
@@ -72,14 +72,14 @@ def test_every_equation_has_one_line_in_its_section(module):
     assert set(found.values()) <= {1}
 
 
-def test_a_name_that_does_not_exist_is_noticed():
+def test_a_name_that_does_not_exist_is_found():
     with pytest.raises(AttributeError):
         resolve("unmask.diffusion.nelbo.no_such_weight")
     assert "unmask.diffusion.nelbo.continuous_weight" in equations("unmask.diffusion.nelbo")
 
 
 def trained_and_sampled(method: str, options: dict[str, str], samplers: list[str]) -> set[str]:
-    """The functions that run in two training steps, a bound of T steps and a text of each sampler."""
+    """The functions that are called in two training steps, a bound of T steps and a text of each sampler."""
     backbone = {"backbone": "causal"} if method == "autoregressive" else {}
     settings = {**TINY, "method": method, **backbone, **options}
     with TemporaryDirectory() as folder, Walk() as walk:
@@ -130,7 +130,7 @@ RUNS: list[tuple[str, dict[str, str], list[str]]] = [
     ("diffusion_bert", {}, ["token_schedule"]),
     ("sundae", {}, ["unrolled"]),
 ]
-# measured of a model that is trained with labels, or of text: tests/generation and tests/likelihood
+# they need labels or a text, and are tested in tests/generation and tests/likelihood
 ELSEWHERE = ("unmask.generation.guidance.", "unmask.likelihood.bound.Bound.")
 
 
@@ -140,7 +140,7 @@ def test_every_equation_on_the_page_runs_in_training_or_sampling():
         found = resolve(symbol)
         if inspect.ismodule(found) or symbol.startswith(ELSEWHERE):
             continue
-        # of a base class one of the derived ones is called
+        # for a base class it suffices that a derived class is called
         names = {symbol} | {
             f"{kind.__module__}.{kind.__qualname__}.{symbol.rpartition('.')[2]}"
             for kind in map(SCHEDULES.__getitem__, SCHEDULES)
@@ -150,7 +150,7 @@ def test_every_equation_on_the_page_runs_in_training_or_sampling():
         assert runs, f"{symbol} is on the page, and nothing calls it"
 
 
-def test_an_equation_that_nothing_calls_is_noticed():
+def test_an_equation_that_nothing_calls_is_found():
     called = trained_and_sampled("mdlm", {}, ["ancestral"])
     assert "unmask.diffusion.process.unmask_probability" in called
     assert "unmask.diffusion.nelbo.score_entropy" not in called

@@ -1,4 +1,4 @@
-"""Every script and notebook of examples/ runs in small, is short, and states its subject."""
+"""Every script and notebook of examples/ runs at a small size, is short, and states its subject."""
 
 import ast
 import json
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 TEXT = str(EXAMPLES / "moon.txt")
-ARGUMENTS = {  # of each script; the others take a model
+ARGUMENTS = {  # arguments of scripts; the others have a model as argument
     "train": [TEXT, "2"],
     "fine_tune": ["tiny", "2"],
     "stream_dataset": ["2"],
@@ -27,7 +27,7 @@ ARGUMENTS = {  # of each script; the others take a model
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> Path:
-    """A folder with a tiny model, as it is and as an ONNX file."""
+    """A folder with a tiny model, in the package's layout and as an ONNX file."""
     from unmask.cli import main
 
     folder = tmp_path_factory.mktemp("examples")
@@ -81,6 +81,6 @@ def test_a_notebook_runs_with_few_steps(notebook, tmp_path, monkeypatch, capsys)
         code = re.sub(r'("training.steps": )\d+', r"\g<1>2", "".join(cell["source"]))
         exec(compile(code, f"{notebook.name}, cell {number}", "exec"), names)
         printed = "".join("".join(output["text"]) for output in cell["outputs"])
-        # as many lines as the reader of the notebook sees
+        # the number of lines that the reader of the notebook sees
         assert len(capsys.readouterr().out.splitlines()) == len(printed.splitlines())
     assert f"({notebook.name})" in (EXAMPLES / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A loaded model in other arithmetic and at few shapes writes what the model writes."""
+"""A loaded model generates the same texts with padded shapes, and bf16 keeps its outputs."""
 
 import pytest
 import torch
@@ -17,14 +17,14 @@ def at_few_shapes(either, monkeypatch) -> unmask.Model:
     return either
 
 
-def test_texts_at_few_shapes_together_are_what_they_are_alone(at_few_shapes):
+def test_texts_with_padded_shapes_together_equal_each_alone(at_few_shapes):
     together = at_few_shapes.generate(PROMPTED, seed=11)
     for prompt, result in zip(PROMPTED, together, strict=True):
         alone = at_few_shapes.generate(prompt, seed=result.seed)[0]
         assert content(alone) == content(result)
 
 
-def test_texts_at_few_shapes_are_the_models_own(either, monkeypatch):
+def test_texts_with_padded_shapes_equal_those_of_exact_shapes(either, monkeypatch):
     options = {"n": 3, "seed": 5, "temperature": 0.9, "top_k": 20}
     expected = [content(result) for result in either.generate("The", **options)]
     monkeypatch.setattr(either.method, "serving", Serving(fixed=True))

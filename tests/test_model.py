@@ -1,4 +1,4 @@
-"""What a model does: it writes, fills gaps and measures text."""
+"""Functions of a model: generation, filling gaps and perplexity."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from unmask.samplers.left_to_right import LeftToRight
 # Generating: seeds
 
 
-def test_a_batch_is_what_its_rows_are_alone(either):
+def test_a_row_of_a_batch_equals_the_row_alone(either):
     together = either.generate(PROMPTS, seed=7)
     assert len({result.seed for result in together}) == len(PROMPTS)
     assert len({result.text for result in together}) > 1
@@ -28,7 +28,7 @@ def test_the_batch_size_changes_nothing(either, batch):
     assert [content(r) for r in ours] == [content(r) for r in either.generate("The", n=5, seed=3)]
 
 
-def test_texts_come_as_soon_as_they_are_finished(either, monkeypatch):
+def test_texts_are_yielded_as_soon_as_they_are_finished(either, monkeypatch):
     monkeypatch.setattr(running, "_CPU_BATCH_TOKENS", 2 * LENGTH + 1)  # tokens of two rows
     written, batch = [], running.Generator._batch
     monkeypatch.setattr(
@@ -46,7 +46,7 @@ def test_texts_come_as_soon_as_they_are_finished(either, monkeypatch):
     assert list(either.texts([])) == either.generate([]) == []
 
 
-def test_filled_and_edited_texts_come_one_by_one_too(model):
+def test_filled_and_edited_texts_are_yielded_one_by_one_too(model):
     gaps, text = "The [MASK:3] on the mat.", TEXTS[0]
     assert [*map(content, model.texts(fill=gaps, n=3, seed=2))] == [
         *map(content, model.fill(gaps, n=3, seed=2))
@@ -72,7 +72,7 @@ def test_filled_and_edited_texts_come_one_by_one_too(model):
         ({"fill": "a [MASK]", "edit": "a b"}, "give one of prompts, fill and edit"),
     ],
 )
-def test_what_would_be_passed_over_is_refused_as_the_verb_itself_does(model, verb, asked, told):
+def test_iterators_refuse_the_options_that_the_function_refuses(model, verb, asked, told):
     with pytest.raises(UnmaskError) as caught:
         getattr(model, verb)(**asked)
     refusal = one_line(caught)
@@ -86,14 +86,14 @@ def test_what_would_be_passed_over_is_refused_as_the_verb_itself_does(model, ver
         assert f"did you mean {name!r}" not in refusal
 
 
-def test_no_prompts_give_no_texts_and_mistakes_all_the_same(model):
+def test_no_prompts_give_no_texts_but_mistakes_are_reported(model):
     for write in (model.generate, lambda prompts, **options: list(model.texts(prompts, **options))):
         assert write([], length=5, stop=False) == []
         with pytest.raises(UnmaskError, match="unknown option 'remask'"):
             write([], remask=0.5)
 
 
-def test_a_seed_is_an_int_or_one_a_row(model):
+def test_a_seed_is_an_int_or_a_list_with_one_per_row(model):
     first = model.generate("The", n=3, seed=5)
     again = model.generate("The", n=3, seed=[result.seed for result in first])
     assert [content(result) for result in again] == [content(result) for result in first]
@@ -110,7 +110,7 @@ def test_every_prompt_gets_n_texts_in_order(model):
     assert [str(result)[:7] for result in results] == ["The cat", "The cat", "The dog", "The dog"]
 
 
-# Generating: what comes out
+# Generating: results
 
 
 def test_the_prompt_stays_verbatim(either):
@@ -139,7 +139,7 @@ def test_calls_are_at_most_the_steps_and_the_tokens(model, left_to_right):
     assert all(result.calls <= LENGTH - 1 for result in model.generate(n=4, steps=1000))
     whole = left_to_right.generate(["", "The"], stop=False)
     assert {result.calls for result in whole} == {23, 20}
-    for result in left_to_right.generate(n=4):  # nothing is computed behind the end
+    for result in left_to_right.generate(n=4):  # nothing is computed after the end
         assert result.calls == len(result.ids) - 1
     assert all(result.seconds > 0 for result in few)
 
@@ -168,7 +168,7 @@ def test_samplers_by_name_and_as_objects(model):
     assert len(longer.ids) == 40
 
 
-def test_temperature_zero_takes_the_likeliest_token_whatever_the_seed(left_to_right):
+def test_temperature_zero_takes_the_likeliest_token_for_every_seed(left_to_right):
     texts = {str(r) for r in left_to_right.generate("The", n=4, temperature=0.0, length=12)}
     assert len(texts) == 1
     assert texts == {str(r) for r in left_to_right.generate("The", n=2, top_k=1, length=12)}
@@ -187,13 +187,13 @@ def test_fill_keeps_the_text_around_the_gaps(model):
         assert content(again) == content(result)
 
 
-def test_fill_changes_gaps_only_and_puts_words_there(model):
+def test_fill_changes_only_gaps_and_fills_them_with_words(model):
     v = model.tokenizer.vocabulary
     encode = model.tokenizer.encode
     around = [v.bos_id, *encode("The"), *[v.mask_id] * 9, *encode(" sat."), v.eos_id]
     for result in model.fill(
         "The [MASK:9] sat.", n=64, temperature=1e6
-    ):  # every token is as likely
+    ):  # all tokens are equally likely
         assert len(result.ids) == len(around)
         for token, given in zip(result.ids, around, strict=True):
             if given == v.mask_id:
@@ -239,5 +239,5 @@ def test_perplexity_of_the_validation_text_and_of_a_file(model, tmp_path):
     assert model.perplexity(source=str(file)) == alone
 
 
-def test_one_row_and_one_draw_admit_that_the_error_is_unknown(model):
+def test_one_row_and_one_draw_have_an_unknown_error(model):
     assert model.perplexity(["The cat."], draws=1).error == math.inf

@@ -1,4 +1,4 @@
-"""What is shipped: a wheel with everything that the package reads, extras that the pip lines name."""
+"""The distribution: a wheel with all files that the package reads, and extras for all pip commands."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 @pytest.fixture(scope="module", params=["empty", pytest.param("real", marks=pytest.mark.slow)])
 def wheel(request, tmp_path_factory) -> zipfile.ZipFile:
-    """The wheel, with empty files in place of the weights, which take long to pack."""
+    """The wheel, with empty files instead of the weights, because packing them takes long."""
     folder = tmp_path_factory.mktemp("wheel")
     if request.param == "real":
         root = ROOT
@@ -50,7 +50,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert all(any(kind in name for name in inside) for kind in kinds)
 
 
-def test_the_wheel_says_what_it_needs(wheel):
+def test_the_wheel_declares_its_dependencies(wheel):
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     metadata = Parser().parsestr(wheel.read(name).decode())
     assert metadata["Version"] == unmask.__version__
@@ -64,7 +64,7 @@ def test_the_wheel_says_what_it_needs(wheel):
     }
 
 
-def test_the_source_holds_what_builds_and_tests_it():
+def test_the_source_distribution_holds_all_files_to_build_and_test_it():
     # listed, not built: the weights take long to pack
     inside = {file.distribution_path for file in SdistBuilder(str(ROOT)).recurse_included_files()}
     needed = {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "Makefile", "mkdocs.yml"}
@@ -79,7 +79,7 @@ def test_every_pip_line_names_an_extra_that_exists():
     assert text.count("pip install 'unmask[") == 1, "the package is on no index: see imports.py"
     named = {name for group in re.findall(r"'\.\[([\w,]+)\]'", text) for name in group.split(",")}
     named |= set(re.findall(r"install_command\([\"'](\w+)[\"']\)", text))
-    # optional libraries are asked for as extra(module, purpose, group), "data" unless given
+    # optional libraries are imported by extra(module, purpose, group); the default group is "data"
     named |= set(re.findall(r"\bextra\([^()]*(?:\([^()]*\)[^()]*)*, \"(\w+)\"\)", text))
     assert {"eval", "harness", "log", "serve", "wandb"} <= named
     assert named - set(PROJECT["optional-dependencies"]) == set()
@@ -93,6 +93,7 @@ def test_every_direct_dependency_is_pinned():
     }
     wanted = [*PROJECT["dependencies"]]
     for extra, lines in PROJECT["optional-dependencies"].items():
-        wanted += lines if extra != "harness" else []  # lm-eval's own are many, and it is optional
+        # lm-eval has many dependencies and is optional
+        wanted += lines if extra != "harness" else []
     names = {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for line in wanted}
     assert names - pinned - {"unmask"} == set()

@@ -1,4 +1,4 @@
-"""Every method on every network: the pair is refused in one line, or all commands serve it."""
+"""Every method on every network: the pair is refused in one line, or works with all commands."""
 
 import json
 import math
@@ -48,7 +48,7 @@ READS_TIME = f"set backbone bimamba or caduceus or dit or modern_dit and {TIMED}
 COMPLEMENTS = "set data.tokenizer.kind dna"
 PAIRED = "set data.source_field and data.target_field, or another backbone"
 TRAINS = None
-# what training says to a method and a network; a new component has its place here
+# the error of training for a method and a network; add new components here
 ANSWERS = {
     "autoregressive": {
         "bert": CAUSAL,
@@ -81,7 +81,7 @@ ANSWERS = {
 }
 ANSWERS |= {name: dict(ANSWERS["sedd"]) for name in ("udlm", "d3pm_uniform")}
 ANSWERS["diffusion_bert"] = dict(ANSWERS["mdlm"])
-for answers in ANSWERS.values():  # the others fit where these do
+for answers in ANSWERS.values():  # the others fit the same networks
     answers |= {f"modern_{name}": reply for name, reply in answers.items() if name[0] in "cd"}
     for suffix in ("", ", timed"):
         answers[f"bimamba{suffix}"] = answers[f"caduceus{suffix}"] = answers[f"dit{suffix}"]
@@ -90,7 +90,7 @@ for answers in ANSWERS.values():  # the others fit where these do
     answers |= dict.fromkeys(("hyena", "mamba"), answers["causal"])
     answers |= {f"{name}, timed": answers["causal"] for name in ("hyena", "mamba")}
     answers |= dict.fromkeys(("encoder_decoder", "encoder_decoder, timed"), PAIRED)
-# tests/methods/test_latent_methods.py has the methods of vectors, and those without a likelihood
+# tests/methods/test_latent_methods.py tests the methods of vectors, and those without a likelihood
 CAN = {name: METHODS[name].capabilities for name in METHODS}
 WRITERS = [name for name, can in CAN.items() if can.generate and can.score and not can.latent]
 ALIKE = ("udlm", "d3pm_uniform", "diffusion_bert")  # they train as sedd and mdlm do
@@ -109,7 +109,7 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A text, and the runs on it."""
+    """A folder with a text and the runs on it."""
     folder = tmp_path_factory.mktemp("pairs")
     (folder / "text.txt").write_text(TEXT)
     return folder
@@ -117,7 +117,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def command(folder, capsys, monkeypatch) -> Run:
-    """Runs a command in the folder; what it prints, or the one line with which it refuses."""
+    """Runs a command in the folder. Returns its output or its one-line error."""
     monkeypatch.chdir(folder)
 
     def run(*argv: str, refused: bool = False) -> str:
@@ -135,7 +135,7 @@ def command(folder, capsys, monkeypatch) -> Run:
 
 
 def train(command: Run, method: str, network: str, refused: bool = False, **fields: str) -> str:
-    """Trains a pair for two steps: its folder, or the line that refuses it."""
+    """Trains a pair for two steps. Returns its folder, or the line of the refusal."""
     settings = {**NETWORKS[network], **SETTINGS, "method": method, "data.train": "text.txt"}
     settings |= {f"backbone.{name}": value for name, value in fields.items()}
     if not hasattr(config_class(BACKBONES[settings["backbone"]]), "heads"):
@@ -151,7 +151,7 @@ def train(command: Run, method: str, network: str, refused: bool = False, **fiel
     ("method", "network"),
     [pytest.param(*pair, marks=pytest.mark.slow if pair in SLOW else ()) for pair in PAIRS],
 )
-def test_a_pair_is_refused_in_one_line_or_served_by_every_command(method, network, command):
+def test_a_pair_is_refused_in_one_line_or_works_with_every_command(method, network, command):
     if advice := ANSWERS[method][network]:
         said = train(command, method, network, refused=True)
         assert said.endswith(advice)
@@ -175,10 +175,10 @@ def test_rows_longer_than_the_positions_of_a_network_are_refused(command):
 
 
 def assert_reported(command: Run, run: str, method: str, network: str) -> None:
-    """Tables in the terminal and a page, with all figures that the pair can have."""
+    """Checks the tables in the terminal and the page, with all figures that the pair can have."""
     budget, timed = ["--rows", "2", "--draws", "2", *CPU], network.endswith("timed")
     texts = [command("report", run, *budget)]
-    if network.removesuffix(", timed") in ("dit", "causal"):  # a page depends on the figures alone
+    if network.removesuffix(", timed") in ("dit", "causal"):  # a page depends only on the figures
         command("report", run, *budget, "--html", "report.html")
         texts.append(Path("report.html").read_text(encoding="utf-8"))
     for text in texts:
@@ -188,7 +188,7 @@ def assert_reported(command: Run, run: str, method: str, network: str) -> None:
 
 
 def assert_written(command: Run, model: str) -> str:
-    """A text of the whole length."""
+    """Generates a text of the whole length."""
     options = ["--seed", "3", "--no-stop", "--json", *CPU]
     text = json.loads(command("generate", model, *options))["text"]
     assert len(text) > 0
@@ -196,7 +196,7 @@ def assert_written(command: Run, model: str) -> str:
 
 
 def assert_filled(command: Run, run: str, method: str) -> None:
-    """A gap is filled and the rest kept; a model that reads from left to right says why it cannot."""
+    """Checks that a gap is filled and the rest kept. An autoregressive model refuses with a reason."""
     gap = ["fill", run, "Num[MASK:2]r 3", *CPU]
     if METHODS[method].capabilities.infill:
         text = command(*gap).strip("\n")
@@ -207,8 +207,8 @@ def assert_filled(command: Run, run: str, method: str) -> None:
 
 
 def assert_exported(command: Run, run: str, written: str, kind: str) -> None:
-    """A card and both layouts; each model writes what the run writes."""
-    ours = f"{run} exported/demo"  # as the recipe is called, whose network may be another
+    """Checks a card and both layouts. Each exported model generates the text of the run."""
+    ours = f"{run} exported/demo"  # named after the recipe, which may have another network
     command("export", run, ours)
     card = ["--data", "text.txt", "--about", "Numbers.", "--licence", "CC0"]
     command("card", ours, *card, "--judge", run, "--draws", "2", "--samples", "2", *CPU)
@@ -222,7 +222,7 @@ def assert_exported(command: Run, run: str, written: str, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "network"), TRAINED)
-def test_the_network_of_every_pair_says_the_same_in_onnx(method, network, command):
+def test_the_network_of_every_pair_has_the_same_outputs_in_onnx(method, network, command):
     import onnxruntime
 
     run = train(command, method, network)

@@ -1,4 +1,4 @@
-"""Agreement with the authors' implementation: what it computes with a tiny network, in float32 on a CPU."""
+"""Agreement with values of the authors' implementation for a tiny network, in float32 on a CPU."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from unmask.methods.sedd import SEDD
 from unmask.vocabulary import Vocabulary
 
 FIXTURE = Path(__file__).parent / "fixtures" / "official-dit-tiny"
-NAMES = {  # theirs -> ours
+NAMES = {  # the authors' name -> the package's
     "backbone.": "",
     "vocab_embed.embedding": "embedding.weight",
     "sigma_map.": "noise_level.",

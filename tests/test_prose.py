@@ -1,6 +1,6 @@
-"""Plain words: docstrings, help texts, errors and log lines of the package, and the pages.
+"""Rules of plain prose for docstrings, help texts, errors and log lines of the code, and for the pages.
 
-`python tests/test_prose.py PATH …` prints the faults of some files or folders.
+`python tests/test_prose.py PATH …` prints the faults of files or folders.
 """
 
 import ast
@@ -17,10 +17,12 @@ PROJECT = Path(__file__).parents[1]
 ROOT = PROJECT / "src" / "unmask"
 PAGES = [*sorted((PROJECT / "docs").rglob("*.md")), PROJECT / "examples" / "README.md"]
 PAGES += [PROJECT / "README.md", *sorted((PROJECT / "benchmarks").glob("*.md"))]
+CODE = ("src/unmask", "benchmarks", "tests")
+# docstrings of these files begin with What and How
 OPENINGS = ("What", "Whether", "How", "That", "Which")
 BANNED = ("told", "nobody", "somebody", "company", "in the box")
 LONGEST = 30  # words of a sentence
-SPOKEN = {"say", "warn", "warning", "info", "error", "print"}  # calls whose text a user reads
+PRINTED = {"say", "warn", "warning", "info", "error", "print"}  # calls whose text a user reads
 HELPFUL = {"help", "description", "summary", "epilog", "usage"}
 FACES = (
     *("unmask", "unmask.backbones", "unmask.config", "unmask.constraints", "unmask.diffusion"),
@@ -36,7 +38,7 @@ class Prose(NamedTuple):
 
 
 def text_of(node: ast.expr) -> str:
-    """The text of a string, with X for what is put into it."""
+    """The text of a string, with X for each inserted value."""
     match node:
         case ast.Constant(value=str() as text):
             return text
@@ -50,7 +52,7 @@ def text_of(node: ast.expr) -> str:
 
 
 def proses(file: Path) -> Iterator[Prose]:
-    """The docstrings, help texts, errors and spoken lines of a file."""
+    """The docstrings, help texts, errors and printed lines of a file."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 1)
@@ -60,19 +62,41 @@ def proses(file: Path) -> Iterator[Prose]:
                 yield Prose(place, text)
         elif isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if name in SPOKEN or name.endswith(("Error", "Warning")) or name == "Damaged":
+            if name in PRINTED or name.endswith(("Error", "Warning")) or name == "Damaged":
                 yield from (Prose(place, text) for arg in node.args if (text := text_of(arg)))
             for keyword in node.keywords:
                 if keyword.arg in HELPFUL and (text := text_of(keyword.value)):
                     yield Prose(place, text)
 
 
+def without_code_blocks(text: str) -> Iterator[str]:
+    """The lines of a text outside its code blocks, which are fenced or indented as in Markdown.
+
+    An indented block is code if a blank line separates it from unindented text. An entry under Args is not code.
+    """
+    fenced = code = blank = False
+    last = ""  # the last line that is not blank
+    for line in text.splitlines():
+        if not line.strip():
+            blank = True
+            yield line
+            continue
+        if line.strip().startswith("```"):
+            fenced = not fenced
+        else:
+            separated = blank and last != "" and not last.startswith(" ")
+            code = line.startswith("    ") and (code or separated)
+            if not fenced and not code:
+                yield line
+        last, blank = line, False
+
+
 def sentences(text: str) -> Iterator[str]:
     """The sentences of a text without code: examples, listings and tables are left out."""
     kept: list[str] = []
-    for line in text.splitlines():
+    for line in without_code_blocks(text):
         bare = line.strip()
-        if bare.startswith((">>>", "...", "|", "```")):
+        if bare.startswith((">>>", "...", "|")):
             continue
         kept.append(bare if bare else "\n\n")
     plain = re.sub(r"`[^`]*`|'unmask [^']*'", "code", " ".join(kept))
@@ -83,7 +107,7 @@ def sentences(text: str) -> Iterator[str]:
 def page_proses(file: Path) -> Iterator[Prose]:
     """The headings, paragraphs, list items and table cells of a page.
 
-    Code blocks and quotations are left out. A heading has the mark #, which makes its first word count.
+    Code blocks and quotations are left out. A heading begins with #, so that the rule for the first word holds for it.
     """
     block: list[str] = []
     start, fence = 1, ""
@@ -118,7 +142,7 @@ def page_proses(file: Path) -> Iterator[Prose]:
 
 
 def page_faults(file: Path) -> Iterator[str]:
-    """The rules that a page breaks. Only headings and the first sentence have a first word that counts."""
+    """The rules that a page breaks. The rule for the first word holds for headings and the first sentence."""
     opening = True
     for prose in page_proses(file):
         heading = prose.text.startswith("# ")
@@ -162,13 +186,15 @@ def file_faults(file: Path) -> Iterator[str]:
         yield from (fault for prose in proses(file) for fault in faults(prose))
 
 
-def test_the_package_speaks_plainly():
-    found = all_faults([ROOT])
+@pytest.mark.parametrize("folder", CODE)
+def test_code_follows_the_rules_of_prose(folder):
+    files = sorted((PROJECT / folder).rglob("*.py"))
+    found = all_faults(files)
     assert not found, "\n".join([f"{len(found)} faults", *found[:40]])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
-def test_a_page_speaks_plainly(page):
+def test_a_page_follows_the_rules_of_prose(page):
     found = all_faults([page])
     assert not found, "\n".join([f"{len(found)} faults", *found[:40]])
 
@@ -187,7 +213,7 @@ LONG = f"{'word ' * 31}end."
         f"# Title\n\nA [link](x.md) first. {LONG}",
     ],
 )
-def test_a_fault_of_a_page_is_seen(text, tmp_path):
+def test_a_fault_of_a_page_is_found(text, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(text)
     assert len(all_faults([page])) == 1
@@ -202,7 +228,7 @@ def test_a_fault_of_a_page_is_seen(text, tmp_path):
         f"# Title\n\nThe command `{LONG}` works.",
     ],
 )
-def test_code_output_and_quotations_of_a_page_are_no_prose(text, tmp_path):
+def test_code_and_quotations_of_a_page_are_not_checked(text, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(text)
     assert not all_faults([page])
@@ -217,23 +243,36 @@ def test_code_output_and_quotations_of_a_page_are_no_prose(text, tmp_path):
         'say(f"{name} was told")',
         f'"""{"word " * 31}end."""',
         f'"""Short.\\n\\n{"word " * 31}end."""',
+        f'"""Short.\\n\\nArgs:\\n    x: a number.\\n\\n    y: {LONG}"""',
+        f'"""Short.\\n\\n```\\ncode\\n```\\n\\n{LONG}"""',
+        f'"""Short.\\n\\n    code\\n\\n{LONG}"""',
     ],
 )
-def test_a_fault_is_seen(line, tmp_path):
+def test_a_fault_of_code_is_found(line, tmp_path):
     file = tmp_path / "planted.py"
     file.write_text(line)
     assert len(all_faults([file])) == 1
 
 
-def test_code_is_no_prose(tmp_path):
+CODE_LINE = "f() " * 40
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        f"Short.\n\nExample:\n    >>> {CODE_LINE}\n",
+        f"Short.\n\n    {CODE_LINE}\n\n    {CODE_LINE}\n\nMore.\n",
+        f"Short.\n\n```\n{CODE_LINE}\n\n{CODE_LINE}\n```\n",
+    ],
+)
+def test_code_in_a_docstring_is_not_checked(docstring, tmp_path):
     file = tmp_path / "fine.py"
-    example = f">>> {'f() ' * 40}"
-    file.write_text(f'def f():\n    """Short.\n\n    Example:\n        {example}\n    """')
+    file.write_text(f'"""{docstring}"""')
     assert not all_faults([file])
 
 
 def public() -> Iterator[tuple[str, object]]:
-    """The functions of the package's faces and the methods that their classes define themselves."""
+    """The functions of the public modules, and the methods that their classes define themselves."""
     for face in FACES:
         module = importlib.import_module(face)
         for name in module.__all__:
@@ -290,7 +329,7 @@ def test_arguments_have_the_names_of_parameters():
     assert not [fault for file in sorted(ROOT.rglob("*.py")) for fault in misnamed(file)]
 
 
-def test_a_misnamed_argument_is_seen(tmp_path):
+def test_a_misnamed_argument_is_found(tmp_path):
     file = tmp_path / "planted.py"
     file.write_text('def f(x):\n    """Short.\n\n    Args:\n        y: a number.\n    """')
     assert len(list(misnamed(file))) == 1

@@ -1,4 +1,4 @@
-"""The public surface is exactly this, and looking at it costs nothing."""
+"""The public names are exactly these, and importing them is quick."""
 
 import inspect
 import subprocess
@@ -57,7 +57,7 @@ def test_the_version_is_the_packages():
 
 
 def import_of(code: str) -> tuple[float, list[str]]:
-    """The seconds that code takes, and which of torch, numpy and an import hook it brings."""
+    """The seconds of some code, and which of torch, numpy and an import hook it loads."""
     code = (
         "import sys, time; start = time.process_time(); finders = [*sys.meta_path]; "
         f"{code}; print(time.process_time() - start, "
@@ -73,7 +73,7 @@ def test_importing_is_quick_imports_no_torch_and_hooks_no_imports():
     assert import_of("import unmask, numpy; sys.meta_path.append(None)")[1] == ["numpy", "hook"]
 
 
-def test_loading_brings_neither_what_trains_nor_what_measures_and_looks_for_no_garbage():
+def test_loading_imports_neither_training_nor_evaluation_and_collects_no_garbage():
     code = (
         "import gc, sys, torch, unmask; rounds = []; "
         "gc.callbacks.append(lambda phase, info: rounds.append(info)); unmask.load; "
@@ -83,6 +83,6 @@ def test_loading_brings_neither_what_trains_nor_what_measures_and_looks_for_no_g
     names = [f"unmask.{name}" for name in [*unneeded, "generation.generator"]]
     printed = subprocess.check_output([sys.executable, "-c", code, *names], text=True)
     rounds, enabled, *brought = printed.split()
-    assert int(rounds) <= 2  # one begins and ends when all is there
+    assert int(rounds) <= 2  # one collection begins and ends when everything is loaded
     assert enabled == "True"
     assert brought == ["unmask.generation.generator"]

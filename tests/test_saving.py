@@ -1,4 +1,4 @@
-"""A model that was saved is the same model, and one that was damaged is none."""
+"""A saved model is the same after loading, and a damaged model is refused."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def test_an_exported_model_is_the_same_model(either, tmp_path):
     assert copy.perplexity(TEXTS[:3]) == either.perplexity(TEXTS[:3])
 
 
-def test_loading_draws_nothing_and_reads_every_file_once(either, tmp_path, monkeypatch):
+def test_loading_draws_no_random_numbers_and_reads_every_file_once(either, tmp_path, monkeypatch):
     either.save(tmp_path / "exported")
     read, digest = [], storage._digest
     monkeypatch.setattr(storage, "_digest", lambda path: (read.append(path), digest(path))[1])
@@ -54,7 +54,7 @@ def test_saving_replaces_a_model_and_nothing_else(model, left_to_right, tmp_path
 
 def test_a_run_is_loaded_before_it_is_finished(run, model, tmp_path):
     running = Path(shutil.copytree(run, tmp_path / "run"))
-    shutil.rmtree(running / "model")  # written when training ends
+    shutil.rmtree(running / "model")  # it is written when training ends
     early = unmask.load(running)
     ours, theirs = early.method.state_dict(), model.method.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -132,7 +132,7 @@ def test_scales_that_do_not_fit_their_matrix_are_refused(model, tmp_path, wrong)
     one_line(caught)
 
 
-def test_weights_of_another_precision_than_the_model_says_are_refused(model, tmp_path):
+def test_weights_of_another_precision_than_declared_are_refused(model, tmp_path):
     model.save(tmp_path / "half", "bf16")
     content = json.loads((tmp_path / "half" / "model.json").read_text())
     with atomic_folder(tmp_path / "wrong") as wrong:  # with a manifest that fits
@@ -143,7 +143,7 @@ def test_weights_of_another_precision_than_the_model_says_are_refused(model, tmp
         unmask.load(tmp_path / "wrong")
 
 
-def test_how_a_model_writes_is_saved_with_it(model, tmp_path):
+def test_sampling_defaults_are_saved_with_a_model(model, tmp_path):
     defaults = {"length": "9", "steps": "3", "temperature": "0.5"}
     model.save(tmp_path / "model", defaults=defaults)
     usual = unmask.load(tmp_path / "model")
@@ -154,11 +154,11 @@ def test_how_a_model_writes_is_saved_with_it(model, tmp_path):
     assert content(usual.generate(steps=None)[0]) == content(usual.generate()[0])
     frames = list(usual.stream("The"))
     assert frames[-1].tokens.shape == (1, 9)
-    # what is given wins, and a sampler that is given has a clock of its own
+    # given options win over defaults, and a given sampler has its own steps
     given = {"length": 12, "temperature": 1.0, "sampler": "first_hitting"}
     assert content(usual.generate(**given)[0]) == content(model.generate(**given)[0])
     gap = "The [MASK:14] sat on the [MASK:2]."
-    # a gap has its own steps; the tokens in it are chosen as usual, unless told
+    # a gap has its own steps; its tokens are chosen with the model's defaults unless options are given
     cooler = content(model.fill(gap, temperature=0.5)[0])
     assert content(usual.fill(gap)[0]) == content(usual.fill(gap, temperature=None)[0]) == cooler
     assert content(usual.fill(gap, temperature=1.0)[0]) == content(model.fill(gap)[0]) != cooler
@@ -218,7 +218,7 @@ def test_a_damaged_exported_model_is_refused(model, tmp_path, name, damage: Call
     one_line(caught)
 
 
-def test_what_is_no_model_is_refused(tmp_path):
+def test_a_folder_that_is_no_model_is_refused(tmp_path):
     for path, message in [
         (tmp_path / "nowhere", "no model"),
         (tmp_path, "it has no model.json and no config.yaml"),

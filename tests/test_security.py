@@ -1,4 +1,4 @@
-"""Nothing in the package runs what it reads, and nothing that a run writes holds a secret."""
+"""The package runs no code from files that it reads, and the files of a run contain no secrets."""
 
 import ast
 import hashlib
@@ -26,21 +26,21 @@ CALLS = {
     *("eval", "exec", "compile", "__import__", "torch.load", "numpy.load", "np.load"),
     *("yaml.load", "yaml.full_load", "yaml.unsafe_load", "os.system", "os.popen"),
 }
-# torch.compile and re.compile are other things; a network is compiled, not a text
+# these compile a network or a pattern, not Python code
 ALLOWED = {"torch.compile", "re.compile"}
-# torch.load with weights_only=True, written out, is torch's own reader of tensors and plain values: it
-# refuses every name that it does not know. One place needs it, for checkpoints that are pickles.
+# torch.load with an explicit weights_only=True reads only tensors and plain values, and refuses every
+# unknown name. One file needs it, for checkpoints that are pickles.
 WEIGHTS_ONLY = "formats/pickle.py"
 
 
 def only_weights(call: ast.Call) -> bool:
-    """Whether torch.load is told, in so many words, to read nothing but weights."""
-    told = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-    return told.get("weights_only") == "True" and None not in told and len(call.args) == 1
+    """True if a call of torch.load has an explicit weights_only=True."""
+    given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    return given.get("weights_only") == "True" and None not in given and len(call.args) == 1
 
 
 def findings(tree: ast.AST, weights: bool = False) -> Iterator[str]:
-    """Everything that could run code out of a file."""
+    """All imports and calls that could run code from a file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names]
@@ -62,12 +62,12 @@ def findings(tree: ast.AST, weights: bool = False) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: p.stem)
-def test_no_code_out_of_files(path):
+def test_no_code_from_files_is_run(path):
     weights = path.relative_to(SOURCE).as_posix() == WEIGHTS_ONLY
     assert list(findings(ast.parse(path.read_text(encoding="utf-8")), weights)) == []
 
 
-def test_weights_alone_are_read_in_one_place():
+def test_torch_load_needs_an_explicit_weights_only():
     told = ast.parse("torch.load(f, weights_only=True, mmap=True)")
     assert list(findings(told)) == ["torch.load"] and list(findings(told, weights=True)) == []
     for call in ("f", "f, weights_only=False", "f, weights_only=w", "f, weights_only=True, **more"):
@@ -75,7 +75,7 @@ def test_weights_alone_are_read_in_one_place():
         assert list(found) == ["torch.load"], call
 
 
-def test_what_is_looked_for_is_found():
+def test_calls_that_run_code_are_found():
     bad = """
 import pickle, shelve.x
 from marshal import loads
@@ -107,7 +107,7 @@ def model(exported, tmp_path) -> Path:
 
 
 def reseal(folder: Path) -> None:
-    """The manifest that whoever changed the files would write."""
+    """Rewrites the manifest, as an attacker who changed the files would."""
     names = [p for p in folder.rglob("*") if p.is_file() and p.name != "manifest.json"]
     digests = {
         p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in names
@@ -216,7 +216,7 @@ def test_a_hostile_checkpoint_is_refused(model, name):
 
 
 @pytest.mark.parametrize("name", ["../../../secret", "/etc/hostname", "a" * 5000, "a\0b"])
-def test_a_manifest_names_nothing_outside(model, name, tmp_path):
+def test_a_manifest_that_names_files_outside_is_refused(model, name, tmp_path):
     (tmp_path / "secret").write_text("x")
     change(model, "manifest.json", lambda c: c.update({name: "0" * 64}))
     assert "damaged" in refused(model)
@@ -234,7 +234,7 @@ def test_links_out_of_the_folder_are_not_followed(model, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "tokenizer", "model"])
-def test_a_run_leads_nowhere_else(tmp_path, exported, name):
+def test_links_out_of_a_run_are_not_followed(tmp_path, exported, name):
     run = tmp_path / "run"
     shutil.copytree(exported / "tokenizer", run / "tokenizer")
     (run / "config.yaml").write_text("base: demo\n")
@@ -324,7 +324,7 @@ def test_a_pattern_without_end_is_an_error(tmp_path):
         ("x" * 300_000, "larger than 262,144 bytes"),
         ("{[a, b]: 1}", "a key that is no word"),
         ("data: !!python/object/apply:os.system ['true']", "data: a list|data must be a section"),
-        ("base: ../../../../etc/passwd", "unknown recipe"),
+        ("base: ../../../../etc/passwd", "unknown recipe|is a file, but no recipe"),
         ("training: {steps: 1e400}", "training.steps: '1e400' is not a whole number"),
         (f"training: {{steps: {'9' * 5000}}}", "training.steps: '9+"),
         ("backbone: {depth: 1000000000}", "backbone.depth must lie between"),
@@ -338,7 +338,7 @@ def test_a_hostile_recipe_is_refused(tmp_path, content, message):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 2100
 
 
-def test_an_error_speaks_no_control_characters():
+def test_an_error_contains_no_control_characters():
     shown = str(UnmaskError("a\nb\x1b[2J\ud800 é 日本" + "x" * 5000))
     assert shown.startswith(r"a\nb\x1b[2J\ud800 é 日本xxx") and len(shown) == 2001
 

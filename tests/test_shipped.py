@@ -1,4 +1,4 @@
-"""Models that come with the package: found by name, listed, measured, and told from folders."""
+"""Models that are shipped with the package: loaded by name, listed, measured, and distinguished from folders."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ TRAINED = {"data.length": "24", "training.betas": "0.9,0.97", "training.compile"
 
 @pytest.fixture
 def held(tmp_path, monkeypatch) -> Path:
-    """An installation whose model 'stories' has random weights, in a folder of its own to work in."""
+    """An installation in its own folder whose model 'stories' has random weights."""
     monkeypatch.setattr(shipped, "_FOLDER", tmp_path / "shipped")
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
     here = tmp_path / "here"
@@ -72,7 +72,7 @@ def test_a_shipped_model_is_loaded_by_name(held, capsys):
     assert "bits per byte" in run(capsys, "evaluate", "stories", "--data", "text.txt", "--draws=2")
 
 
-def test_a_folder_that_holds_a_model_wins_and_one_of_data_does_not(held, capsys):
+def test_a_folder_with_a_model_has_precedence_and_a_folder_of_data_has_not(held, capsys):
     shipped_text = run(capsys, "generate", "stories")
     Path("stories").mkdir()
     Path("stories", "notes.txt").write_text("no model")
@@ -86,7 +86,7 @@ def test_a_folder_that_holds_a_model_wins_and_one_of_data_does_not(held, capsys)
 
 
 @pytest.mark.parametrize("name", ["wiki", "stories-ar"])
-def test_an_installation_without_a_model_says_so_in_one_line(held, name):
+def test_an_installation_without_a_model_is_a_one_line_error(held, name):
     for ask in (unmask.load, load_judge):
         with pytest.raises(UnmaskError, match="this installation was built without it") as caught:
             ask(name)
@@ -96,12 +96,12 @@ def test_an_installation_without_a_model_says_so_in_one_line(held, name):
         resolve(load_recipe(recipe))
 
 
-def test_a_name_that_is_nothing_leads_to_those_that_are(held):
+def test_an_unknown_name_suggests_the_existing_ones(held):
     with pytest.raises(UnmaskError, match="no model 'storys'; did you mean 'stories'"):
         unmask.load("storys")
 
 
-def test_the_list_tells_what_is_there_and_what_is_not(held, capsys):
+def test_the_list_shows_installed_and_missing_models(held, capsys):
     listed = run(capsys, "models")
     assert re.search(r"stories .* \? .* MB", listed)
     assert "wiki is not in this installation; 'unmask train wiki' trains it" in listed
@@ -116,7 +116,7 @@ def test_a_card_holds_what_was_measured(held, capsys, monkeypatch):
     card += ["--licence", "CC0", "--judge", "stories", "--draws", "2", "--samples", "3"]
     before = run(capsys, "generate", "stories", "--seed", "4")
     assert "wrote " in run(capsys, *card)
-    assert run(capsys, "generate", "stories", "--seed", "4") == before  # still whole
+    assert run(capsys, "generate", "stories", "--seed", "4") == before  # the model is unchanged
     facts = shipped.card("stories")
     bound = unmask.load("stories").perplexity(Path("valid.txt"), draws=2)
     assert facts["bound"]["nats"] == bound.nats
@@ -188,7 +188,7 @@ def test_only_an_exported_folder_gets_a_card(tmp_path, capsys):
     assert "make one with 'unmask export'" in capsys.readouterr().err
 
 
-def test_time_is_told_beside_the_text(held, capsys):
+def test_the_time_is_printed_apart_from_the_text(held, capsys):
     plain = run(capsys, "generate", "stories", "--seed", "0")
     for watched in ([], ["--watch"]):
         assert main(["generate", "stories", "--seed", "0", "--time", *watched]) == 0
@@ -204,7 +204,7 @@ def test_time_is_told_beside_the_text(held, capsys):
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="terminals of another kind")
-def test_on_a_screen_a_single_text_is_seen_forming(held, monkeypatch):
+def test_a_single_text_is_animated_in_a_terminal(held, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "500")
 
@@ -226,7 +226,7 @@ def test_on_a_screen_a_single_text_is_seen_forming(held, monkeypatch):
 
 
 def _all_of(screen: int) -> str:
-    """What comes until the other end is closed, which Linux calls an error."""
+    """All output until the other end is closed, which is an OSError on Linux."""
     read = b""
     with open(screen, "rb") as file, contextlib.suppress(OSError):
         while part := file.read1():
@@ -235,7 +235,7 @@ def _all_of(screen: int) -> str:
 
 
 @pytest.mark.parametrize("name", shipped.names())
-def test_what_ships_is_small_measured_and_works(name):
+def test_a_shipped_model_is_small_measured_and_works(name):
     facts, folder = shipped.card(name), shipped.folder(name)
     assert shipped.size(name) <= 40e6
     assert facts["parameters"] <= 20e6

@@ -1,4 +1,4 @@
-"""The site builds without a broken link, with a page for each command and each public name."""
+"""The documentation site builds without a broken link, with a page for each command and each public name."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def test_every_public_name_is_in_the_reference(site):
     assert 'id="unmask.model.Model.generate"' in page
 
 
-def test_equations_lead_to_their_functions(site):
+def test_equations_link_to_their_functions(site):
     page = (site / "explanation" / "equations.html").read_text(encoding="utf-8")
     links = re.findall(r'href="\.\./reference/mathematics\.html#([\w.]+)"', page)
     assert "unmask.diffusion.process.unmask_probability" in links

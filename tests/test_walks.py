@@ -1,4 +1,4 @@
-"""Two walks through the code: from a prompt to its text, and from a row to its loss, short ones."""
+"""Limits on the number of calls and files from a prompt to its text, and from a row to its loss."""
 
 from collections import Counter
 from pathlib import Path
@@ -33,7 +33,7 @@ def config(folder: Path, **options: str) -> Any:
 
 
 def test_a_prompt_is_few_calls_and_files_away_from_its_text(model, monkeypatch):
-    """The command, with the model read before, and all that is computed once."""
+    """The command is traced after the model is loaded and one-time work is done."""
     monkeypatch.setattr("unmask.model.load", lambda path, **options: model)
     command = ["generate", "x", "--prompt", "the", "--length", "12", "--steps", "4"]
     assert main(command) == 0
@@ -61,7 +61,7 @@ def test_a_training_text_is_read_twice_at_most(kind, tmp_path, monkeypatch):
     assert 1 <= opened["notes.txt"] <= 2
 
 
-def test_a_longer_walk_is_seen(model):
+def test_a_longer_walk_is_found(model):
     source = "def deeper(more, last):\n    return deeper(more - 1, last) if more else last()"
     exec(compile(source, f"{ROOT}/deeper.py", "exec"), made := {})
     lengths = []

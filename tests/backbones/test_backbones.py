@@ -1,4 +1,4 @@
-"""What holds for every network: features and head apart, padding unseen, rules obeyed."""
+"""Properties of every network: separate features and head, ignored padding, attention rules."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
 NAMES = list(BACKBONES)
-ROTARY = ["causal", "dit"]  # the others have learned what each position means
+ROTARY = ["causal", "dit"]  # the others have learned positions
 CAUSAL = [name for name in NAMES if BACKBONES[name].causal]
 SIZE, ROWS, LENGTH = 11, 3, 8
 COMPLEMENTS = (*range(SIZE - 1)[::-1], SIZE - 1)
@@ -48,7 +48,7 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_logits_at_some_places_are_those_of_all(name):
+def test_logits_at_some_positions_equal_those_at_all(name):
     built = network(name)
     h = built.features(tokens())
     at = torch.tensor([0, 2, 2]), torch.tensor([1, 0, 7])
@@ -57,7 +57,7 @@ def test_logits_at_some_places_are_those_of_all(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_padding_is_never_seen(name):
+def test_padding_has_no_effect(name):
     built, x = network(name), tokens()
     valid = torch.arange(LENGTH) < torch.tensor([[8], [5], [1]])
     h = built.features(x, valid=valid)
@@ -67,7 +67,7 @@ def test_padding_is_never_seen(name):
 
 
 @pytest.mark.parametrize("name", NOT_ATTENTIVE)
-def test_padding_before_a_text_is_never_seen(name):
+def test_padding_before_a_text_has_no_effect(name):
     built, x = network(name), tokens()
     valid = torch.arange(LENGTH) >= torch.tensor([[0], [3], [6]])
     h = built.features(x, valid=valid)
@@ -82,7 +82,7 @@ def test_rows_are_independent(name):
 
 
 @pytest.mark.parametrize("name", ROTARY)
-def test_only_distances_matter(name):
+def test_rotary_networks_depend_on_distances_only(name):
     built = network(name)
     shifted = built.features(tokens(), positions=torch.arange(LENGTH) + 5)
     torch.testing.assert_close(shifted, built.features(tokens()), rtol=1e-4, atol=1e-4)
@@ -106,7 +106,7 @@ def test_causal_past_does_not_depend_on_the_future(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(CAUSAL)))
-def test_the_others_see_both_sides(name):
+def test_bidirectional_networks_read_both_sides(name):
     built, x = network(name), tokens()
     for place in (0, LENGTH - 1):
         changed = x.clone()
@@ -122,7 +122,7 @@ def test_a_causal_rule_makes_a_bidirectional_network_causal():
     close(built.features(x, rule=lambda q, k: (q >= 0) & (k >= 0)), built.features(x))
 
 
-def test_a_rule_and_padding_work_together():
+def test_an_attention_rule_and_padding_work_together():
     built, x = network("dit"), tokens()
     valid = torch.arange(LENGTH) < torch.tensor([[8], [5], [3]])
     h = built.features(x, valid=valid, rule=causal_rule)
@@ -130,14 +130,14 @@ def test_a_rule_and_padding_work_together():
         close(h[row, :length], built.features(x[row : row + 1, :length], rule=causal_rule)[0])
 
 
-def test_an_explicit_causal_rule_is_the_fused_kernels():
+def test_an_explicit_causal_rule_equals_the_fused_kernel():
     built = network("causal")
     close(built.features(tokens(), rule=causal_rule), built.features(tokens()))
 
 
 @pytest.mark.parametrize("name", CAUSAL)
 @pytest.mark.parametrize("parts", [[8], [1] * 8, [3, 5], [2, 1, 4, 1]])
-def test_cached_features_are_the_uncached(parts, name):
+def test_cached_features_equal_uncached_ones(parts, name):
     built, x = network(name), tokens()
     cache = built.new_state(ROWS, LENGTH)
     pieces = [built.features(piece, state=cache) for piece in x.split(parts, 1)]
@@ -145,7 +145,7 @@ def test_cached_features_are_the_uncached(parts, name):
     close(torch.cat(pieces, 1), built.features(x))
 
 
-def test_a_cropped_cache_has_forgotten():
+def test_a_cropped_cache_drops_later_tokens():
     built, x, other = network("causal"), tokens(), tokens(1)
     cache = KVState(LENGTH)
     built.features(x, state=cache)
@@ -176,7 +176,7 @@ def test_each_row_has_its_own_noise_level(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_new_network_knows_nothing(name):
+def test_a_new_network_predicts_uniformly(name):
     kind = BACKBONES[name]
     shape = known(kind.Config, {"width": 16, "depth": 1, "heads": 2, "tied_head": False})
     built = kind(kind.Config(**shape), VOCABULARY)
@@ -185,7 +185,7 @@ def test_a_new_network_knows_nothing(name):
 
 @pytest.mark.parametrize("name", SIZED)
 @pytest.mark.parametrize("size", list(SIZES))
-def test_sizes_are_the_authors(name, size):
+def test_parameter_counts_are_those_of_the_authors(name, size):
     config = BACKBONES[name].Config(size=size)
     assert (config.width, config.depth, config.heads) == SIZES[size]
     with pytest.raises(UnmaskError, match="drop depth or size"):

@@ -8,7 +8,7 @@ import torch
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-# in a process of its own: no compiler can follow the checks of shapes that tests run with
+# runs in its own process, because the compiler cannot trace the shape checks of the tests
 COMPARED = """
 import functools
 import sys

@@ -1,4 +1,4 @@
-"""Dropout's mask is a function of (key, site, place), and looks like independent coins."""
+"""The dropout mask is a function of (key, site, position), and its values look independent."""
 
 import inspect
 import sys
@@ -37,7 +37,7 @@ def test_numbers_are_dropped_at_the_rate_and_scaled_up(p):
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2, 3])
-def test_rates_by_site_row_column_and_channel_spread_as_coins_do(masks, dim):
+def test_rates_by_site_row_column_and_channel_have_binomial_spread(masks, dim):
     others = [other for other in range(4) if other != dim]
     rates = masks.mean(others)
     counted = masks.numel() / len(rates)
@@ -45,7 +45,7 @@ def test_rates_by_site_row_column_and_channel_spread_as_coins_do(masks, dim):
     assert abs(chi_square - len(rates)) < 5 * (2 * len(rates)) ** 0.5
 
 
-def test_places_rows_and_sites_are_uncorrelated(masks):
+def test_positions_rows_and_sites_are_uncorrelated(masks):
     centred = (masks - (1 - P)) / (P * (1 - P)) ** 0.5
     for dim in range(4):
         for shift in (1, 2, 5):
@@ -61,7 +61,7 @@ def test_a_row_alone_and_tokens_alone_have_the_same_mask():
     assert torch.equal(some, whole.flatten(0, 1)[at])
 
 
-def test_no_keys_no_dropout():
+def test_without_keys_nothing_is_dropped():
     assert dropout(ONES, P, None, 0) is ONES
     assert dropout(ONES, 0.0, KEYS, 0) is ONES
 
@@ -76,7 +76,7 @@ def test_a_gpu_and_a_compiler_draw_the_same_mask():
 
 
 def unchecked() -> ModuleType:
-    """The module without checks of shapes, which no compiler can follow."""
+    """The module without shape checks, which the compiler cannot trace."""
     file = sys.modules[inspect.unwrap(dropout).__module__].__file__
     spec = spec_from_file_location("unchecked_dropout", file)
     module = module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""The encoder–decoder: a source is encoded once, and cached or not, the decoder gives the same."""
+"""The encoder–decoder encodes a source once, and the decoder has the same result with and without a cache."""
 
 import json
 from itertools import product
@@ -93,7 +93,7 @@ def test_the_encoder_reads_the_source_only(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_any_source_length_are_what_they_are_alone(kind):
+def test_rows_with_sources_of_any_length_equal_rows_alone(kind):
     model = model_of(kind)
     x, valid, given = batch(model)
     network = model.method.backbone
@@ -226,7 +226,7 @@ def refused(call) -> str:
 
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if name != "mdlm, EOS"])
-def test_a_source_or_target_longer_than_the_network_reads_is_one_line(kind):
+def test_a_source_or_target_that_is_too_long_is_one_line(kind):
     model = model_of(kind)
     assert "has 7 tokens with its special tokens and the encoder reads 6: shorten it" in refused(
         lambda: model.generate("abcab")
@@ -258,7 +258,7 @@ def test_settings_that_exclude_each_other_are_one_line(changed, message):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_command_serves_it(kind, tmp_path, capsys, monkeypatch):
+def test_every_command_works_with_it(kind, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = [json.dumps({"a": a, "b": b}) for a, b in PAIRS * 4]
     Path("pairs.jsonl").write_text("\n".join(lines))

@@ -1,4 +1,4 @@
-"""What is worked out beforehand says what the weights say, and never outlives them."""
+"""Weights that are prepared for inference have the outputs of the original weights, and change with them."""
 
 import copy
 import pickle
@@ -54,7 +54,7 @@ def said(built, **options: object) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("name", "timed"), KINDS)
-def test_frozen_weights_say_the_same(name, timed):
+def test_frozen_weights_have_the_same_outputs(name, timed):
     built = network(name, timed)
     expected = said(built)
     built.freeze(torch.float64)
@@ -63,9 +63,9 @@ def test_frozen_weights_say_the_same(name, timed):
 
 
 @pytest.mark.parametrize("name", ["dit", "modern dit"])
-def test_folded_or_row_by_row_the_network_and_its_gradients_are_the_same(name):
+def test_a_folded_condition_has_the_outputs_and_gradients_of_one_by_row(name):
     folded, by_row = network(name), network(name, timed=True)
-    condition = torch.zeros(ROWS)  # what a network without time conditioning reads
+    condition = torch.zeros(ROWS)  # the condition of a network without time conditioning
     outputs = folded.features(tokens()), by_row.features(tokens(), condition)
     torch.testing.assert_close(*outputs)
     for output in outputs:
@@ -77,17 +77,17 @@ def test_folded_or_row_by_row_the_network_and_its_gradients_are_the_same(name):
 
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize(("name", "timed"), KINDS)
-def test_some_tokens_are_those_of_all(name, timed, frozen):
+def test_features_of_some_tokens_equal_those_of_all(name, timed, frozen):
     built, at = network(name, timed), torch.tensor([20, 3, 4])
     if frozen:
         built.freeze(torch.float64)
     torch.testing.assert_close(said(built, at=at), said(built).flatten(0, 1)[at])
-    alike = built.features(tokens())  # without a condition, all rows have the same
+    alike = built.features(tokens())  # without a condition all rows share one
     torch.testing.assert_close(built.features(tokens(), at=at), alike.flatten(0, 1)[at])
 
 
 class Doubled(torch.nn.Module):
-    """A layer around another one, as an adapter is."""
+    """A layer that wraps another one, like an adapter."""
 
     def __init__(self, base: torch.nn.Module) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize(("name", "timed"), KINDS)
-def test_what_was_worked_out_does_not_outlive_the_weights(name, timed, change):
+def test_frozen_weights_follow_changes_of_the_weights(name, timed, change):
     built, plain, other = (network(name, timed) for _ in range(3))
     with torch.no_grad():
         for parameter in other.parameters():
@@ -157,7 +157,7 @@ def test_what_was_worked_out_does_not_outlive_the_weights(name, timed, change):
 
 @pytest.mark.parametrize("compile", [compile_backbone, compile_blocks])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda built: pickle.loads(pickle.dumps(built))])
-def test_a_copy_of_a_compiled_network_has_weights_of_its_own(copied, compile, monkeypatch):
+def test_a_copy_of_a_compiled_network_has_its_own_weights(copied, compile, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     built = network("dit")
     expected = said(built)
@@ -171,7 +171,7 @@ def test_a_copy_of_a_compiled_network_has_weights_of_its_own(copied, compile, mo
     torch.testing.assert_close(said(built), expected)
 
 
-def test_compiling_again_replaces_what_was_compiled(monkeypatch):
+def test_compiling_again_replaces_the_compiled_function(monkeypatch):
     seen = []
     monkeypatch.setattr(torch, "compile", lambda function, **_: seen.append(function) or function)
     built = network("dit")
@@ -180,7 +180,7 @@ def test_compiling_again_replaces_what_was_compiled(monkeypatch):
     assert seen == [type(built).trunk.__get__(built)] * 2
 
 
-def test_blocks_are_compiled_for_the_rows_of_training_alone(monkeypatch):
+def test_blocks_are_compiled_only_for_the_rows_of_training(monkeypatch):
     sizes = []
 
     def compiled(function, **_):
@@ -195,7 +195,7 @@ def test_blocks_are_compiled_for_the_rows_of_training_alone(monkeypatch):
     assert sizes == [ROWS] * len(built.blocks)
 
 
-def test_gradients_are_those_of_finite_differences():
+def test_gradients_equal_finite_differences():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 3, 5, generator=generator, dtype=torch.float64).requires_grad_()
     at = torch.tensor([4, 0])

@@ -49,7 +49,7 @@ def test_the_state_of_mamba_has_one_size_for_all_lengths():
     assert sum(x.numel() for x in state.layers.values()) == 2 * 3 * 32 * (4 + 3)
 
 
-def test_new_weights_are_mambas():
+def test_initial_weights_are_those_of_mamba():
     built = Mamba(Mamba.Config(), VOCABULARY)
     [ssm] = built.blocks[0].directions
     torch.testing.assert_close(-ssm.A_log.exp()[0], -torch.arange(1.0, 17))
@@ -121,7 +121,7 @@ def test_the_long_convolution_is_the_sum_of_its_definition():
     longer = block.filter(64, v.device, v.dtype)
     torch.testing.assert_close(
         longer[:21], k
-    )  # a filter's values do not depend on the row's length
+    )  # the values of a filter do not depend on the length of the row
 
 
 def test_hyena_has_no_state_and_reads_the_text_again():
@@ -181,7 +181,7 @@ def test_a_few_steps_of_training_lower_the_loss(name, network):
 
 
 @pytest.mark.parametrize("network", ["mamba", "hyena"])
-def test_decoding_token_by_token_is_the_whole_row(network):
+def test_decoding_token_by_token_equals_the_whole_row(network):
     method = method_of("autoregressive", network).eval()
     with torch.no_grad():
         expected = method.log_next(method.backbone.features(method.inputs(X)).flatten(0, 1))
@@ -212,7 +212,7 @@ def test_impossible_shapes_are_refused(kind, fields):
 
 @pytest.mark.parametrize("name", ["mamba", "hyena"])
 def test_a_timed_network_starts_as_the_untimed_one(name):
-    """Its adaLN changes nothing at first, at any noise level."""
+    """The initial adaLN is the identity at every noise level."""
     kind = BACKBONES[name]
     plain, timed = (
         kind(kind.Config(width=16, depth=2, time_conditioning=wanted), VOCABULARY).double()

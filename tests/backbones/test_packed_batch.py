@@ -1,4 +1,4 @@
-"""Calls in company: each gives what it gives alone, to the bit."""
+"""Calls in a packed batch: each has the result of the call alone, to the bit."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ SHAPES = [(1, 24), (3, 24), (2, 7), (1, 1), (1, 40), (5, 3)]  # rows and length
 
 
 def network(name: str, **fields: object):
-    """A small network with no weight at zero, frozen as a served one is."""
+    """A small network with no weight at zero, frozen as the server freezes it."""
     kind = BACKBONES[name]
     shape = {"width": 64, "depth": 2, "heads": 2, "dropout": 0.0, "condition_width": 16, **fields}
     vocabulary = Vocabulary(SIZE, SIZE - 1, complement_ids=tuple(range(SIZE)))
@@ -56,7 +56,7 @@ def check(built, asked: list[Call]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_calls_of_all_lengths_together_are_what_they_are_alone(name):
+def test_packed_calls_of_all_lengths_equal_calls_alone(name):
     check(network(name), calls())
 
 
@@ -65,7 +65,7 @@ def test_each_row_is_modulated_by_its_own_time():
 
 
 @pytest.mark.parametrize("name", [*NAMES, "timed"])
-def test_some_tokens_of_each_call_are_what_they_are_alone(name):
+def test_some_tokens_of_packed_calls_equal_calls_alone(name):
     timed = name == "timed"
     built = network("dit", time_conditioning=True) if timed else network(name)
     asked = [
@@ -78,10 +78,10 @@ def test_some_tokens_of_each_call_are_what_they_are_alone(name):
         torch.testing.assert_close(h, whole[call.at])
 
 
-def test_caches_of_different_lengths_go_together():
+def test_caches_of_different_lengths_can_be_packed():
     built = network("causal")
     texts = torch.randint(0, SIZE, (4, 20), generator=torch.Generator().manual_seed(2))
-    read = [3, 9, 0, 15]  # tokens that each has read before
+    read = [3, 9, 0, 15]  # tokens in the cache of each call
 
     def asked() -> list[Call]:
         found = []

@@ -1,4 +1,4 @@
-"""What stands between the products of a block."""
+"""Operations between the matrix products of a block."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The command line: what it hands to the API, what it prints, and how it fails."""
+"""The command line: its calls of the API, its output and its errors."""
 
 import io
 import json
@@ -42,7 +42,7 @@ COMMANDS = [*WORKING, *LISTS]
 
 @dataclass
 class Written:
-    """Stands in for unmask.Result."""
+    """A fake of unmask.Result."""
 
     text: str
     ids: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Written:
 
 
 class FakeModel:
-    """Answers at once and remembers what it was asked."""
+    """A model that returns at once and records its arguments."""
 
     config = RunConfig()
     tokenizer = ByteTokenizer()
@@ -118,7 +118,7 @@ def test_every_command_has_examples_that_parse():
         page = command.format_help().partition("examples:")[2]
         examples = re.findall(r"^  (unmask .*)$", page, re.MULTILINE)
         assert len(examples) >= 2, name
-        for example in examples if name != "harness" else ():  # lm_eval parses its own
+        for example in examples if name != "harness" else ():  # lm_eval parses those of harness
             args = parser.parse_args(shlex.split(example.partition(" > ")[0])[1:])
             if hasattr(args, "overrides"):
                 resolve(load_recipe(args.recipe), args.overrides)
@@ -170,7 +170,7 @@ def test_lists_have_one_line_each(command, capsys):
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
 
 
-def test_lists_name_what_there_is(capsys):
+def test_lists_name_all_registered_components(capsys):
     main(["recipes"])
     assert {"demo", "lm1b", "owt", "text8"} <= set(capsys.readouterr().out.split())
     main(["methods"])
@@ -181,7 +181,7 @@ def test_lists_name_what_there_is(capsys):
 # Models
 
 
-def test_generate_hands_over_only_what_was_given(model, capsys):
+def test_generate_passes_only_given_options(model, capsys):
     assert main(["generate", "m", "--prompt", "a", "--prompt", "b", "--top-k", "5"]) == 0
     assert model.asked == {"prompts": ["a", "b"], "top_k": 5}
     assert capsys.readouterr().out == "once [bold]upon[/bold]\n\na time\n"
@@ -237,8 +237,8 @@ def test_evaluate_shows_a_bound_as_a_bound(model, capsys):
 
 @pytest.mark.parametrize(
     "certificate", ["exact", "none"]
-)  # a pseudo-likelihood has a bound beside it
-def test_what_is_no_upper_bound_is_not_shown_as_one(certificate, model, capsys):
+)  # a pseudo-likelihood is printed with a bound
+def test_a_figure_that_is_no_upper_bound_is_not_shown_as_one(certificate, model, capsys):
     model.certificate = certificate
     assert main(["evaluate", "m"]) == 0
     assert "≤" not in capsys.readouterr().out
@@ -283,7 +283,7 @@ def test_train_takes_the_run_folder_from_the_recipe(monkeypatch, capsys):
     assert calls[0][0] == resolve(load_recipe("demo"), [("training.steps", "2")])
 
 
-def test_an_interrupted_training_says_how_to_resume(monkeypatch, capsys):
+def test_interrupted_training_prints_how_to_resume(monkeypatch, capsys):
     def stop(config, run, **_):
         raise KeyboardInterrupt("saved as step-7")
 
@@ -295,7 +295,7 @@ def test_an_interrupted_training_says_how_to_resume(monkeypatch, capsys):
     assert err == f"unmask: interrupted; saved as step-7; resume with: {command}\n"
 
 
-def test_of_several_processes_one_says_how_to_resume_and_with_torchrun(monkeypatch, capsys):
+def test_one_of_several_processes_prints_how_to_resume_with_torchrun(monkeypatch, capsys):
     def stop(config, run, **_):
         raise KeyboardInterrupt
 
@@ -344,7 +344,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(argv, message, capsys):
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
     ],
 )
-def test_what_the_api_raises_is_one_line(error, line, monkeypatch, capsys):
+def test_an_error_of_the_api_is_one_line(error, line, monkeypatch, capsys):
     def fail(path, **options):
         raise error
 
@@ -364,7 +364,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("encoding", "bound"), [("ascii", b"<= 2.0 +- 0.1"), ("latin-1", b"<= 2.0 \xb1 0.1")]
 )
-def test_characters_that_the_terminal_lacks_are_spelt(encoding, bound, monkeypatch):
+def test_characters_that_the_terminal_lacks_are_escaped(encoding, bound, monkeypatch):
     out = io.TextIOWrapper(io.BytesIO(), encoding)
     err = io.TextIOWrapper(io.BytesIO(), encoding, "strict")
     monkeypatch.setattr(sys, "stdout", out)
@@ -372,7 +372,7 @@ def test_characters_that_the_terminal_lacks_are_spelt(encoding, bound, monkeypat
 
     def execute(args: Any) -> None:
         Console().print("≤ 2.0 ± 0.1 ☺")
-        raise UnmaskError("no file \udcff…")  # a byte that the name of a file may hold
+        raise UnmaskError("no file \udcff…")  # a byte that a file name can contain
 
     monkeypatch.setattr("unmask.cli.commands.train.config", execute)
     assert main(["config", "demo"]) == 2
@@ -387,7 +387,7 @@ def test_output_may_be_closed(model, monkeypatch):
     assert main(["recipes"]) == main(["generate", "m"]) == main(["evaluate", "m"]) == 0
 
 
-def test_a_reader_that_leaves_early_is_no_error():
+def test_a_closed_pipe_is_no_error():
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
@@ -400,6 +400,6 @@ def test_a_reader_that_leaves_early_is_no_error():
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_the_commands_of_a_module_are_those_that_it_adds():
+def test_a_module_defines_the_commands_that_it_registers():
     for module, names in cli._COMMANDS.items():
         assert tuple(cli.build_parser([module])[1].choices) == names

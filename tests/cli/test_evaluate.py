@@ -1,4 +1,4 @@
-"""unmask evaluate with a real model: which likelihood, parts that are merged, suites, mistakes."""
+"""unmask evaluate with a real model: estimators, merged parts, suites and mistakes."""
 
 import gzip
 import json
@@ -47,7 +47,7 @@ def _here(folder, monkeypatch):
 
 
 def measured(capsys, *options: str) -> dict[str, Any]:
-    """What `evaluate --json` prints."""
+    """The parsed output of `evaluate --json`."""
     assert main(["evaluate", *options, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -66,7 +66,7 @@ def failure(capsys, *options: str) -> str:
     return err.removeprefix("unmask: error: ").strip()
 
 
-def test_parts_make_up_the_whole(capsys, tmp_path):
+def test_merged_parts_equal_the_whole(capsys, tmp_path):
     text = ("run", "--data", "text.txt", "--draws", "2", "--batch", "50")
     whole = measured(capsys, *text)
     for i in range(3):
@@ -78,7 +78,7 @@ def test_parts_make_up_the_whole(capsys, tmp_path):
         assert merged[figure] == pytest.approx(whole[figure], rel=1e-6), figure
     assert merged["conditions"] == whole["conditions"]
     assert merged["tokens"] == whole["tokens"]
-    # some of them are a part still, and can be merged again
+    # some parts merge into a larger part, which can be merged again
     assert measured(capsys, "--merge", *files[:2])["tokens"] < whole["tokens"]
     assert "│ rows │" in shown(capsys, "--merge", *files[:2])
     assert "│ rows │" not in shown(capsys, "--merge", *files)
@@ -105,21 +105,21 @@ def test_parts_make_up_the_whole(capsys, tmp_path):
         ),
     ],
 )
-def test_a_figure_is_shown_with_what_it_is(options, told, capsys):
+def test_a_figure_is_shown_with_its_kind(options, told, capsys):
     out = shown(capsys, "run", "--data", "byte.txt", "--packing", "split", "--draws", "2",
                 *options.split())  # fmt: skip
     assert all(line in out for line in told), out
     assert ("≤" in out) == ("≤" in told)
 
 
-def test_a_name_is_shown_whole_however_long_and_whatever_is_in_it(capsys, tmp_path):
+def test_a_long_name_with_markup_is_shown_completely(capsys, tmp_path):
     file = tmp_path / f"{'long' * 40}[red].txt"
     file.write_text(TEXT)
     out = shown(capsys, "run", "--data", str(file), "--draws", "1")
     assert str(file) in out.replace(" ", "").replace("│", "")
 
 
-def test_an_order_may_be_given_place_by_place(capsys):
+def test_an_order_may_be_given_position_by_position(capsys):
     one = ("run", "--data", "byte.txt", "--packing", "split")
     backwards = ",".join(map(str, range(15, -1, -1)))
     named, listed = (measured(capsys, *one, "--order", o) for o in ("right_to_left", backwards))
@@ -156,17 +156,17 @@ def test_a_shipped_model_is_measured_beside_its_autoregressive_twin(capsys):
         ("--order left_to_right --draws 4 --seed 3", "--draws and --seed have no effect"),
         ("--order random --draws 4 --seed 3", "--draws has no effect"),
         ("--order random --seed 3", ""),
-        ("--estimator pseudo --seed 3 --json", ""),  # of the bound beside it
+        ("--estimator pseudo --seed 3 --json", ""),  # the bound in the output uses the seed
     ],
 )
-def test_what_changes_nothing_is_said(options, told, capsys):
+def test_an_option_without_effect_is_reported(options, told, capsys):
     assert (
         main(["evaluate", "run", "--data", "byte.txt", "--packing", "split", *options.split()]) == 0
     )
     assert capsys.readouterr().err == (told and f"{told}: this figure has no noise\n")
 
 
-def test_what_cannot_be_read_is_told(capsys, tmp_path):
+def test_unreadable_text_is_reported(capsys, tmp_path):
     text = tmp_path / "text"
     text.mkdir()
     lines = [f"Line {i}." for i in range(200)]
@@ -283,8 +283,8 @@ def test_parts_of_different_measurements_are_not_merged(capsys, tmp_path):
     assert Path(a).read_text().count("\n") == 1
 
 
-def test_parts_know_each_other_by_their_text_not_by_its_name(capsys, tmp_path):
-    """Another machine has another folder; and under the same name there may be another text."""
+def test_parts_are_matched_by_their_text_not_by_its_name(capsys, tmp_path):
+    """Another machine has another folder, and a file of the same name may hold another text."""
     text = Path("text.txt").read_text()
     elsewhere = tmp_path / "elsewhere.txt"
     elsewhere.write_text(text)
@@ -295,14 +295,14 @@ def test_parts_know_each_other_by_their_text_not_by_its_name(capsys, tmp_path):
     whole = measured(capsys, "run", "--data", "text.txt", "--draws", "2")
     assert merged["nats"] == pytest.approx(whole["nats"], rel=1e-6)
     half = len(text) // 2
-    elsewhere.write_text(text[half:] + text[:half])  # as long, of the same letters
+    elsewhere.write_text(text[half:] + text[:half])  # the same length and letters
     measured(capsys, "run", "--data", str(elsewhere), *how, "1/2", "--save", f"{tmp_path}/c")
     line = failure(capsys, "--merge", f"{tmp_path}/a", f"{tmp_path}/c")
     assert "no parts of one measurement: t" in line  # its tokens, or its text
 
 
 def test_parts_of_different_weights_are_not_merged(capsys, tmp_path, folder):
-    """The same path, another model."""
+    """The path is the same, the model is another one."""
     shutil.copytree(folder / "run" / "model", tmp_path / "model")
     one = (f"{tmp_path}/model", "--data", "text.txt", "--draws", "2")
     first, second = (
@@ -320,7 +320,7 @@ def test_parts_of_different_weights_are_not_merged(capsys, tmp_path, folder):
 
 
 def _without(folder: Path, name: str) -> list[str]:
-    """Two parts, the first as if its conditions lacked one."""
+    """Two parts. The first lacks one of its conditions."""
     saved = json.loads((folder / "a").read_text())
     del saved["conditions"][name]
     (folder / "old").write_text(json.dumps(saved))

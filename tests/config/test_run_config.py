@@ -39,7 +39,7 @@ REGISTRIES = {
 
 
 def reread(config: RunConfig, folder: Path) -> RunConfig:
-    """What a configuration becomes on its way through a YAML file."""
+    """A configuration, written to a YAML file and read again."""
     path = folder / "config.yaml"
     path.write_text(dump_yaml(config), encoding="utf-8")
     return resolve(load_recipe(str(path)))
@@ -112,7 +112,7 @@ def test_changing_a_name_drops_the_values_of_the_old_component():
     recipe = {"schedule": {"name": "loglinear", "eps": "1e-2"}, "backbone": {"depth": "3"}}
     assert resolve(recipe).schedule.config.eps == 1e-2
     assert resolve(recipe, [("schedule", "cosine")]).schedule.config == SCHEDULES.build("cosine")
-    # the recipe did not say that its depth was meant for the default backbone
+    # a depth without a name belongs to the default backbone, so another backbone drops it
     causal = resolve(recipe, [("backbone", "causal")]).backbone
     assert causal == Choice("causal", BACKBONES["causal"].Config())
 
@@ -145,7 +145,7 @@ def test_repeating_the_name_keeps_the_values():
         ("data.tokenizer.path", "1e-3", "1e-3"),
     ],
 )
-def test_the_fields_type_reads_the_text(dotted, text, value, tmp_path):
+def test_a_text_is_read_by_the_type_of_its_field(dotted, text, value, tmp_path):
     *sections_, leaf = dotted.split(".")
     path = tmp_path / "recipe.yaml"
     body = f"{leaf}: [{text}]" if isinstance(value, tuple) else f"{leaf}: {text}"

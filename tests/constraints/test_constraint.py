@@ -1,4 +1,4 @@
-"""Requests that cannot be are refused in one line; phrases are placed where they fit."""
+"""Impossible constraints are refused in one line, and phrases are placed where they fit."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from unmask.constraints.regex import regex
 from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
-# a character or two a token, then BOS, EOS, MASK
+# tokens of one or two characters, then BOS, EOS, MASK
 PIECES = [*(bytes([byte]) for byte in b"abcdefgh 0123456789\n"), b"ab", b" cafe", "é".encode()]
 BOS, EOS, MASK = range(len(PIECES), len(PIECES) + 3)
 VOCABULARY = Vocabulary(MASK + 1, MASK, None, BOS, EOS)
@@ -18,7 +18,7 @@ ALL = [*PIECES, None, None, None]
 
 
 def row(text: str, room: int, after: str = "") -> torch.Tensor:
-    """BOS, a fixed text of single characters, open places, more fixed text."""
+    """BOS, a fixed text of single characters, open positions, more fixed text."""
     ids = [[PIECES.index(c.encode()) for c in part] for part in (text, after)]
     return torch.tensor([[BOS, *ids[0], *[MASK] * room, *ids[1]]])
 
@@ -44,7 +44,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("constraint", "z", "never", "message"), REFUSED)
-def test_what_no_text_can_satisfy_is_refused_with_the_reason(constraint, z, never, message):
+def test_an_unsatisfiable_constraint_is_refused_with_the_reason(constraint, z, never, message):
     with pytest.raises(UnmaskError) as error:
         compile_constraint(constraint, ALL, VOCABULARY, never).check(z, 1)
     assert str(error.value) == message
@@ -64,12 +64,12 @@ def test_what_no_text_can_satisfy_is_refused_with_the_reason(constraint, z, neve
         (lambda: Constraint("[ab]{0,150}", include=("b" * 149,)), f"the constraints together need more than {MOST_STATES} states"),
     ],
 )  # fmt: skip
-def test_requests_that_mean_nothing(make, message):
+def test_meaningless_constraints_are_refused(make, message):
     with pytest.raises(UnmaskError, match=message):
         compile_constraint(make(), ALL, VOCABULARY).check(row("", 200), 1)
 
 
-def test_a_tokenizer_without_pieces_takes_token_sets_alone():
+def test_a_tokenizer_without_pieces_supports_only_token_sets():
     with pytest.raises(UnmaskError, match="with characters, bytes or a byte-level BPE"):
         compile_constraint(Constraint("a"), None, VOCABULARY)
     compiled = compile_constraint(Constraint(allowed={2: {3, 4}}), None, VOCABULARY)
@@ -78,7 +78,7 @@ def test_a_tokenizer_without_pieces_takes_token_sets_alone():
     assert bound.nonzero()[:, 0].tolist() == [3, 4] and free[5]
 
 
-def test_nothing_asked_for():
+def test_an_empty_constraint_is_false():
     assert not Constraint() and Constraint("") and Constraint(allowed={1: {0}})
 
 
@@ -92,7 +92,7 @@ def test_a_fixed_end_closes_the_text():
         compiled.check(torch.tensor([[BOS, MASK, MASK, MASK, EOS]]), 1)
 
 
-def test_machines_of_phrases():
+def test_automata_of_phrases():
     no, some = banned([b"abab", b"ba", b"c"]), containing([b"abab", b"ba", b"c"])
     for text in (b"", b"aab", b"aba", b"xabab", b"ac", b"bbb"):
         holds = any(phrase in text for phrase in (b"abab", b"ba", b"c"))
@@ -101,8 +101,8 @@ def test_machines_of_phrases():
     assert both.accepts(b"aaba") and not both.accepts(b"aab")
 
 
-def test_machines_are_as_small_as_can_be():
-    assert len(regex("(a|b)*abb").table) == 5  # the textbook's four, and the dead one
+def test_automata_are_minimal():
+    assert len(regex("(a|b)*abb").table) == 5  # four states of the textbook, and the dead state
     assert len(product(banned([b"a"]), banned([b"ba", b"a"])).table) == 2
     assert len(product(containing([b"a"]), banned([b"a"])).table) == 1
 
@@ -129,11 +129,11 @@ def test_phrases_are_placed_evenly_where_they_fit():
     assert counts[:2] == [0, 0] and counts[5:] == [0, 0] and min(counts[2:5]) > 75
     assert ((placed == z) | (z == MASK)).all()
     assert compiled.machine.feasible(placed, 1).all()
-    # a row's place depends on its own numbers only
+    # the position in a row depends only on the random numbers of the row
     assert (place(compiled, z[:1], [[spell("abc")]]) == placed[:1]).all()
 
 
-def test_the_first_way_that_fits_is_taken():
+def test_the_first_placement_that_fits_is_chosen():
     compiled = compile_constraint(Constraint(include=("cafe",)), ALL, VOCABULARY)
     ways = [spell("cafg"), [PIECES.index(b" cafe")], spell("cafe")]
     placed = place(compiled, row("a", 6), [ways])[0].tolist()
@@ -142,7 +142,7 @@ def test_the_first_way_that_fits_is_taken():
     assert begun.tolist() == [[BOS, *spell("cafe")]]
 
 
-def test_phrases_that_are_there_or_fit_nowhere_are_left_to_the_machine():
+def test_phrases_that_occur_already_or_fit_nowhere_are_not_placed():
     compiled = compile_constraint(Constraint(include=("abc", "fed")), ALL, VOCABULARY)
     z = row("abc", 3)
     assert (
@@ -165,7 +165,7 @@ def test_a_phrase_leaves_room_for_the_others():
     assert written[0] == "hh0gg1" and set(written) == {"hh0gg1", "gg1hh0"}
 
 
-def test_a_phrase_is_placed_where_it_is_seen():
+def test_a_phrase_is_placed_before_the_end_of_the_text():
     compiled = compile_constraint(Constraint(include=("abc",)), ALL, VOCABULARY)
     z = torch.tensor([[BOS, *[MASK] * 3, EOS, *[MASK] * 5]]).repeat(20, 1)
     assert place(compiled, z, [[spell("abc")]])[:, 1:4].tolist() == [spell("abc")] * 20

@@ -1,4 +1,4 @@
-"""Texts that a JSON schema allows: all of them match it, and what cannot be obeyed is refused."""
+"""Constraints of a JSON schema: every allowed text matches it, and an unsupported schema is refused."""
 
 import json
 import re
@@ -49,7 +49,7 @@ SCHEMAS = {
 
 
 def some_texts(machine: ByteMachine, count: int) -> list[str]:
-    """Texts that the automaton accepts, by random steps that keep an end in reach."""
+    """Texts that the automaton accepts, by random steps from which an accepting state can be reached."""
     steps = np.full(len(machine.table), 10**6)  # to an accepting state
     steps[machine.accepting] = 0
     for _ in steps:
@@ -91,7 +91,7 @@ def test_every_text_is_json_that_matches_the_schema(name):
         ({"oneOf": [{"const": "."}, {"type": "number"}]}, ['"."', "0.5"], ['"x"', "00", "."]),
     ],
 )
-def test_a_schema_allows_what_it_says(schema, good, bad):
+def test_a_schema_allows_its_own_texts(schema, good, bad):
     expression = re.compile(schema_regex(schema))
     assert all(expression.fullmatch(text) for text in good)
     assert not any(expression.fullmatch(text) for text in bad)
@@ -115,7 +115,7 @@ def test_a_schema_allows_what_it_says(schema, good, bad):
         ({"type": "string", "maxLength": 10**9}, "maxLength"),
     ],
 )
-def test_what_a_schema_cannot_have_is_named(schema, message):
+def test_unsupported_keywords_of_a_schema_are_named(schema, message):
     with pytest.raises(UnmaskError) as caught:
         schema_regex(schema)
     assert message in str(caught.value)

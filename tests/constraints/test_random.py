@@ -1,4 +1,4 @@
-"""Random constraints: Python's own `re` and `in` say of every text whether it satisfies them."""
+"""Random constraints, checked on every text with Python's own `re` and `in`."""
 
 import random
 import re
@@ -40,7 +40,7 @@ VOCABULARY = Vocabulary(len(PIECES) + 4, MASK, PAD, BOS, EOS)
 def patterns(
     atoms: tuple[str, ...], flags: tuple[str, ...], leaves: int = 5
 ) -> st.SearchStrategy[str]:
-    """Sequences, alternatives, groups and repeats of atoms, behind inline flags."""
+    """Sequences, alternatives, groups and repeats of atoms, after inline flags."""
     repeats = st.sampled_from(["*", "+", "?", "{2}", "{1,2}", "*?", "{0,2}?"])
     body = st.recursive(
         st.sampled_from(atoms),
@@ -56,7 +56,7 @@ def patterns(
 
 @settings(max_examples=80)
 @given(patterns(ATOMS, FLAGS), st.lists(TEXTS, min_size=10, max_size=40))
-def test_a_machine_accepts_what_fullmatch_does(pattern, texts):
+def test_an_automaton_accepts_the_texts_of_fullmatch(pattern, texts):
     machine = regex(pattern)
     for text in texts:
         assert machine.accepts(text.encode()) == bool(re.fullmatch(pattern, text)), text
@@ -83,7 +83,7 @@ def satisfies(constraint: Constraint, row: list[int], start: int) -> bool:
 
 
 def completions(row: list[int], never: set[int]):
-    """All ways to fill the open places, special tokens only where the text is over."""
+    """All ways to fill the open positions, with special tokens only after the end of the text."""
     choices = [[t for t in range(MASK) if t not in never] if t == MASK else [t] for t in row]
     for full in product(*choices):
         ended = (any(t == EOS for t in full[1:i]) for i, t in enumerate(full) if row[i] == MASK and t in (BOS, PAD))  # fmt: skip
@@ -98,7 +98,7 @@ LOOSE = st.tuples(STRICT, st.sampled_from([".*", "[^1]*", "[ab]*é?.*"])).map(""
 
 @st.composite
 def requests(draw):
-    """The parts of a constraint, a row that begins with BOS, tokens never to be drawn."""
+    """The parts of a constraint, a row that begins with BOS, and tokens that must not be drawn."""
     length = draw(st.integers(1, 6))
     tokens = st.one_of(*[st.just(MASK)] * 5, st.integers(0, MASK))
     row = [BOS, *draw(st.lists(tokens, min_size=length, max_size=length))]
@@ -139,10 +139,11 @@ def test_every_row_satisfies_its_constraint_or_is_refused(request, seed):
     for number, column in enumerate(places):
         at = torch.tensor([0]), torch.tensor([column])
         allowed = passes.allowed(z, at)
-        assert torch.equal(allowed, compiled.machine.allowed(z, at, 1))  # as if asked afresh
+        # the same as without a cache
+        assert torch.equal(allowed, compiled.machine.allowed(z, at, 1))
         (choices,) = allowed[0].nonzero(as_tuple=True)
         z[0, column] = rng.choice(choices.tolist())
-        if number == 2:  # a place is taken back
+        if number == 2:  # a position is masked again
             z[0, places[0]] = MASK
             assert compiled.machine.feasible(z, 1).all()
             at = torch.tensor([0]), torch.tensor([places[0]])
@@ -160,5 +161,5 @@ def test_the_check_of_texts_can_fail():
 
 
 @pytest.mark.parametrize(("row", "text"), [([BOS, 0, EOS, 1], b"a"), ([BOS, 0, PAD, 1], b"ab")])
-def test_shown_is_what_is_read(row, text):
+def test_shown_bytes_are_the_decoded_text(row, text):
     assert shown(row, 1) == text

@@ -1,4 +1,4 @@
-"""The machine of a pattern accepts what `re.fullmatch` does; what it cannot hold is refused by name."""
+"""The automaton of a pattern accepts the texts of `re.fullmatch`, and names unsupported syntax in its error."""
 
 import re
 
@@ -29,7 +29,7 @@ def test_one_character_sets_are_exact(pattern):
 
 
 @pytest.mark.parametrize("pattern", ["(?s).*", r"[\w\W]*", "[^a]*"])
-def test_only_whole_characters(pattern):
+def test_only_whole_characters_are_accepted(pattern):
     machine = regex(pattern)
     assert machine.accepts("é日\U0001f600".encode())
     broken = [b"\xc3", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x80"]
@@ -56,12 +56,12 @@ def test_anchors_at_the_outer_ends(pattern):
         (r"a\Ab", r"\\A inside"), ("(a$)*", r"\$ inside"), (r"(\Z|a)b", r"\\Z inside"),
     ],
 )  # fmt: skip
-def test_what_is_not_supported_is_named(pattern, name):
+def test_unsupported_syntax_is_named(pattern, name):
     with pytest.raises(UnmaskError, match=f"with {name} is not supported: use literals"):
         regex(pattern)
 
 
-def test_a_set_that_python_warns_of_is_read_without_a_word():
+def test_a_set_that_python_warns_about_gives_no_warning():
     assert regex("[[a]").accepts(b"[") and regex("[[a]").accepts(b"a")
 
 

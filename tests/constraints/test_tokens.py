@@ -1,4 +1,4 @@
-"""What may be written at a place is what some completion of the row has there: all of them listed."""
+"""The allowed tokens at a position are those of some valid completion of the row, checked by enumeration."""
 
 import re
 from itertools import product
@@ -14,7 +14,7 @@ from unmask.vocabulary import Vocabulary
 # one vocabulary of overlapping pieces, one of broken characters; then BOS, EOS, PAD, MASK
 WORDS = [b"a", b"ab", b"b"]
 HALVES = [b"a", b"\xc3", b"\xa9", "é".encode()]
-LENGTH = 4  # BOS and three places
+LENGTH = 4  # BOS and three positions
 CASES = [
     (WORDS, Constraint(), ()),
     (WORDS, Constraint("a+b*"), ()),
@@ -63,7 +63,7 @@ class Listing:
         )
 
     def tokens(self, row: tuple[int, ...], column: int) -> set[int]:
-        """What completions have at a place: nothing in `never`, BOS and PAD behind the end only."""
+        """Tokens of all completions at a position: none of `never`; BOS and PAD only after the end."""
         open_ = [i for i, token in enumerate(row) if token == self.mask or i == column]
         return {
             full[column]
@@ -75,15 +75,15 @@ class Listing:
 
 
 @pytest.mark.parametrize(("pieces", "constraint", "never"), CASES)
-def test_allowed_is_what_some_completion_has(pieces, constraint, never):
+def test_allowed_tokens_are_those_of_some_completion(pieces, constraint, never):
     truth = Listing(pieces, constraint, never)
     vocabulary = Vocabulary(truth.mask + 1, truth.mask, truth.pad, truth.bos, truth.eos)
     compiled = compile_constraint(constraint, [*pieces, None, None, None, None], vocabulary, never)
-    # the middle place also holds BOS or PAD: shown as nothing
+    # the middle position also holds BOS or PAD, which add no text
     outer = [*range(truth.bos), truth.eos, truth.mask]
     partial = list(product([truth.bos], outer, range(truth.mask + 1), outer))
     z = torch.tensor(partial)
-    rows, columns = (z[:, 1:] >= 0).nonzero(as_tuple=True)  # every place, open or not
+    rows, columns = (z[:, 1:] >= 0).nonzero(as_tuple=True)  # every position, open or not
     allowed = compiled.machine.allowed(z, (rows, columns + 1), 1)
     possible = compiled.machine.feasible(z, 1).tolist()
     answers = set()
@@ -99,25 +99,25 @@ def test_allowed_is_what_some_completion_has(pieces, constraint, never):
             assert can == (row in truth.rows)
 
 
-def test_no_place_asked_for():
+def test_a_call_without_positions():
     compiled = compile_constraint(Constraint("a*"), [b"a", None, None], Vocabulary(3, 2, eos_id=1))
     none = torch.zeros(0, dtype=torch.long)
     assert compiled.machine.allowed(torch.tensor([[2, 2]]), (none, none), 0).shape == (0, 3)
 
 
-def test_large_machines_agree_with_small_ones():
-    """Beyond MOST_DENSE states products are sparse; "more than 90 letters" says the same either way."""
+def test_large_automata_agree_with_small_ones():
+    """Above MOST_DENSE states products are sparse. Both forms of "more than 90 letters" must agree."""
     vocabulary = Vocabulary(4, 3, eos_id=2)
     pieces = [b"a", b"aaa", None, None]
     z = torch.full((2, 40), 3)
     z[1, 5:36] = 0
     at = torch.tensor([0, 1, 1]), torch.tensor([20, 3, 39])
-    for most in (120, MOST_DENSE + 40):  # 40 tokens write at most 120 letters
+    for most in (120, MOST_DENSE + 40):  # 40 tokens have at most 120 letters
         compiled = compile_constraint(Constraint(f"a{{50,{most}}}"), pieces, vocabulary)
         assert (len(compiled.machine.accepting) > MOST_DENSE) == (most > MOST_DENSE)
         assert compiled.machine.feasible(z, 0).tolist() == [True, True]
         assert compiled.machine.allowed(z, at, 0).int().tolist() == [
-            [1, 1, 1, 0],  # 20 tokens of three letters will do
+            [1, 1, 1, 0],  # 20 tokens of three letters suffice
             [1, 1, 0, 0],
             [1, 1, 1, 0],
         ]

@@ -1,4 +1,4 @@
-"""Small tokenizers in the file layouts of the hub, and a cache of each test's own."""
+"""Small tokenizers in the file layouts of the hub, and a cache for each test."""
 
 import json
 from pathlib import Path

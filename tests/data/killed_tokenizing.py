@@ -1,4 +1,4 @@
-"""Tokenises a file in small blocks, whole, then several times over, killed after some of them each time."""
+"""Tokenises a file in small blocks: once undisturbed, then several times with a kill after some blocks."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from unmask.data.tokenizers.tokenizer import TokenizerConfig
 
 
 def tokenise(source: str, folder: str, packing: str, after: int) -> None:
-    """Prints how many blocks were made, unless it is killed after some."""
+    """Prints the number of blocks, unless it is killed after `after` blocks."""
     made = 0
     pack = load.pack
 

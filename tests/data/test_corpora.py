@@ -116,7 +116,7 @@ def test_any_name_is_plain_text(tmp_path):
 @pytest.mark.parametrize(
     ("suffix", "compress"), [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)]
 )
-def test_compressed(tmp_path, suffix, compress):
+def test_compressed_files_are_read(tmp_path, suffix, compress):
     text = write(tmp_path / f"a.txt.{suffix}", compress("ü\n<|endoftext|>\nb".encode()))
     assert documents(text) == ["ü", "b"]
     lines = write(tmp_path / f"a.jsonl.{suffix}", compress(b'{"text": "x"}\n'))
@@ -218,7 +218,7 @@ def test_bad_json_lines(tmp_path, line, message):
         documents(path)
 
 
-def test_parquet(tmp_path):
+def test_parquet_files_are_read(tmp_path):
     path = parquet(tmp_path / "a.parquet", text=["a", None, "b"], id=[1, 2, 3])
     assert documents(path) == ["a", "b"]
     with pytest.raises(UnmaskError, match="has no field 'body'; it has text, id"):
@@ -236,7 +236,7 @@ def test_parquet_without_the_extra(tmp_path, monkeypatch):
         documents(path)
 
 
-def test_folder(tmp_path):
+def test_a_folder_is_read(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / ".hidden").mkdir()
     write(tmp_path / "b" / "2.txt.xz", lzma.compress(b"third"))
@@ -257,7 +257,7 @@ def test_wrong_encoding_is_named_by_its_byte(tmp_path):
         documents(path)
 
 
-def test_nothing_to_read(tmp_path):
+def test_missing_sources_are_refused(tmp_path):
     with pytest.raises(UnmaskError, match=r"no file or folder .*absent"):
         documents(tmp_path / "absent")
     for text in ("Once.\n", "Once upon a time. " * 20, "é" * 200, "a/" * 3000, "\ud800" * 100):
@@ -322,24 +322,24 @@ def test_datasets_of_the_hub(put_datasets, source, asked):
         documents(source, text_field="body")
 
 
-def test_a_hub_that_is_not_there_is_not_waited_for(monkeypatch, put_datasets):
-    """The library asks six times, unless it is told that there is none: then it looks at what it keeps."""
+def test_an_unreachable_hub_is_not_waited_for(monkeypatch, put_datasets):
+    """The library tries the network six times. In its offline mode it reads its cache at once."""
 
     def load_dataset(path, name, split):
-        told.append(sys.modules["datasets"].config.HF_HUB_OFFLINE)
+        modes.append(sys.modules["datasets"].config.HF_HUB_OFFLINE)
         return FakeDataset([{"text": "a"}])
 
     def nowhere(*address):
         raise OSError("Name or service not known")
 
-    told: list[bool] = []
+    modes: list[bool] = []
     monkeypatch.setattr("unmask.files.hub.getproxies", dict)
     for lookup, offline in [(nowhere, True), (lambda *address: ["an address"], False)]:
         monkeypatch.setattr("socket.getaddrinfo", lookup)
         put_datasets(load_dataset)
         sys.modules["datasets"].config.HF_HUB_OFFLINE = False
         assert documents("hf:a/b") == ["a"]
-        assert told.pop() is offline
+        assert modes.pop() is offline
         assert sys.modules["datasets"].config.HF_HUB_OFFLINE is False
 
 

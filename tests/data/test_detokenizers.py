@@ -1,4 +1,4 @@
-"""Detokenizers against examples worked by hand, oddities included, and the rules that hold for any text."""
+"""Detokenizers against examples worked by hand, with odd cases, and rules for any text."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 
 EXAMPLES = [
-    # clitics, numbers, unknown words; two Ns side by side are two numbers
+    # clitics, numbers, unknown words; two adjacent Ns are two numbers
     (
         "ptb",
         "mr. <unk> said the company 's profit rose N N to $ N million",
@@ -25,7 +25,7 @@ EXAMPLES = [
         "he did n't see the traders ' # N and\\/or less",
         "he didn't see the traders' #1 and/or less",
     ),
-    # an N at either end of a line has no space beside it, and stays
+    # an N at either end of a line has no adjacent space, and stays
     ("ptb", "N of nov. N", "N of nov. N"),
     ("wikitext", " = Old Mill = \n", " = Old Mill =\n"),
     ("wikitext", " = = History = = \n", " == History ==\n"),
@@ -41,9 +41,9 @@ EXAMPLES = [
         ' It was " restored " [ again ] , the owner \'s { own } idea . \n',
         ' It was "restored" [again], the owner\'s {own} idea.\n',
     ),
-    # two apostrophes are taken for quotes, and lose the space next to what they enclose
+    # two apostrophes are read as quotes, and lose the space next to the enclosed text
     ("wikitext", " the boys ' and girls ' idea", " the boys'and girls' idea"),
-    # a quotation behind a plural, and of two marks side by side only the second is closed up
+    # a quotation after a plural; of two adjacent marks only the second loses its space
     ("wikitext", "she sings ' Home ' at 12 ° N in a , .  b", "she sings'Home' at 12°N in a ,.  b"),
     # the letter N becomes a number here, too
     ("wikitext", "Richard N Smith", "Richard 1 Smith"),
@@ -57,7 +57,7 @@ EXAMPLES = [
     (
         "lm1b",
         "See https : / / a . b / c : it works ! No . Yes ; ' so ' !",
-        # a full stop is closed up behind a word that a space precedes
+        # a full stop after a word loses its space if a space precedes the word
         "See https://a . b/c: it works! No. Yes; 'so'!",
     ),
     # " a . b ." : each full stop, although they share a space
@@ -67,10 +67,10 @@ EXAMPLES = [
     (
         "scientific_papers",
         "the liver ( ald ) , 3 @-@ fold .\nwhy ? we do not know .",
-        # only the last full stop has no line behind it
+        # only the last full stop has no line after it
         "the liver (ald), 3-fold .\nwhy? we do not know.",
     ),
-    # WikiText's rules come first: the other way round it would be "so. ;'s"
+    # WikiText's rules come first: in the other order it would be "so. ;'s"
     ("scientific_papers", "so . ; 's", "so .;'s"),
     ("text8", "\nThe Café, 1940–45: [[two]]", "the caf one nine four zero four five two"),
 ]
@@ -97,7 +97,7 @@ def without_space(text: str) -> str:
 
 
 @given(st.text())
-def test_text8_has_27_symbols_and_is_made_of_itself(text):
+def test_text8_has_27_symbols_and_is_idempotent(text):
     made = DETOKENIZERS.build("text8")(text)
     assert set(made) <= set(" abcdefghijklmnopqrstuvwxyz") and "  " not in made
     assert DETOKENIZERS.build("text8")(made) == made
@@ -105,7 +105,7 @@ def test_text8_has_27_symbols_and_is_made_of_itself(text):
 
 @pytest.mark.parametrize("name", AS_THEY_WERE)
 @given(text=TEXT)
-def test_nothing_but_space_changes_where_no_sign_is_spelled_out(name, text):
+def test_only_spaces_change_in_text_without_escaped_signs(name, text):
     found = DETOKENIZERS.build(name)(text)
     assert without_space(found) == without_space(text)
     assert len(found) <= len(text) + (name == "lambada")
@@ -132,7 +132,7 @@ def ids(rows) -> list[list[int]]:
     return rows[range(len(rows))][0].tolist()
 
 
-def test_text_is_detokenized_before_anybody_sees_it(tmp_path):
+def test_text_is_detokenized_before_it_is_tokenised(tmp_path):
     stored, plain = tmp_path / "stored.txt", tmp_path / "plain.txt"
     stored.write_text("\n".join(f"it is n't {word} 's" for word in "abcdefghij"))
     plain.write_text("\n".join(f"it isn't {word}'s" for word in "abcdefghij"))
@@ -149,7 +149,7 @@ def test_text_is_detokenized_before_anybody_sees_it(tmp_path):
     assert ids(ours.train) == ids(theirs.train)
     assert ids(ours.valid) == ids(theirs.valid)
     assert ours.train.bytes == theirs.train.bytes
-    # a source is detokenized, a text that somebody wrote is not
+    # a corpus is detokenized, a text of the user is not
     assert ids(rows_from(str(stored), ours.tokenizer, config)) == ids(
         rows_from(str(plain), ours.tokenizer, replace(config, detokenizer=""))
     )
@@ -157,7 +157,7 @@ def test_text_is_detokenized_before_anybody_sees_it(tmp_path):
     assert ours.tokenizer.decode(text[range(1)][0][0]) == "it is n't a 's"
 
 
-def test_the_cache_knows_the_detokenizer(tmp_path):
+def test_each_detokenizer_has_its_own_cache(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("it is n't so")
     config = DataConfig(train=str(path), packing="split", length=32)

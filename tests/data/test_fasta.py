@@ -57,7 +57,7 @@ def bed(path, *intervals: str) -> str:
 
 
 def bgzip(content: bytes) -> bytes:
-    """Two members with bgzip's extra field, and its end mark."""
+    """Two gzip members with bgzip's extra field, and its end mark."""
     blocks = b""
     for part in (content[:5000], content[5000:]):
         member = bytearray(gzip.compress(part, mtime=0))

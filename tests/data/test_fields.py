@@ -1,4 +1,4 @@
-"""The forms that benchmarks come in, their warts, and what is wrong with a broken file, in one line."""
+"""File formats of benchmarks with their odd cases, and one-line errors for broken files."""
 
 import json
 import lzma
@@ -34,7 +34,7 @@ def write(tmp_path):
         (NEWS, '"3","A, b","c ""d"" \\e"\n"4", "f","g\nh"\n\n', ['A, b c "d" \\e', "f g\nh"]),
     ],
 )
-def test_what_a_form_reads(write, form, content, documents):
+def test_records_of_each_format(write, form, content, documents):
     assert list(file_corpus([write(content)], form)) == documents
 
 

@@ -17,7 +17,7 @@ def test_every_item_once_and_no_bin_too_full(sizes):
     bins = best_fit(sizes, 9)
     assert sorted(item for members in bins for item in members) == list(range(len(sizes)))
     assert all(0 < sum(sizes[item] for item in members) <= 9 for members in bins)
-    # two bins that go together would have been one
+    # no two bins fit into one
     filled = sorted(sum(sizes[item] for item in members) for members in bins)
     assert len(filled) < 2 or filled[0] + filled[1] > 9
 

@@ -17,7 +17,7 @@ def test_gpt2_layout(gpt2_folder):
     assert (v.bos_id, v.eos_id, v.mask_id, v.pad_id, v.size) == (300, 300, 301, None, 302)
 
 
-def test_pad_comes_behind_mask(gpt2_folder, bert_folder):
+def test_pad_has_the_id_after_mask(gpt2_folder, bert_folder):
     gpt2 = hugging_face(str(gpt2_folder)).with_pad()
     assert (gpt2.vocabulary.mask_id, gpt2.vocabulary.pad_id, gpt2.vocabulary.size) == (
         301,
@@ -34,7 +34,7 @@ def test_bert_layouts(layout, request, bert_words):
     tokenizer = hugging_face(str(request.getfixturevalue(layout)))
     v = tokenizer.vocabulary
     assert (v.pad_id, v.bos_id, v.eos_id, v.mask_id, v.size) == (0, 3, 4, 5, len(bert_words))
-    # Neither cut nor filled, whatever the file says; "[MASK]" stays text.
+    # Truncation and padding of the file are ignored; "[MASK]" stays text.
     words = [bert_words[i] for i in tokenizer.encode("The cat [MASK] sat on the mats.")]
     assert words == ["the", "cat", "[", "mask", "]", "sat", "on", "the", "mat", "##s", "."]
     assert tokenizer.encode("the") == [bert_words.index("the")]
@@ -44,7 +44,7 @@ def test_a_folder_of_the_hub_is_loaded_as_it_is(gpt2_folder):
     assert load_tokenizer(gpt2_folder).fingerprint == hugging_face(str(gpt2_folder)).fingerprint
 
 
-def test_mask_that_cannot_be_told_from_text_is_an_error(tmp_path):
+def test_a_mask_that_is_also_text_is_an_error(tmp_path):
     backend = Backend(models.WordLevel({"[UNK]": 0, "a": 1, "[MASK]": 2}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     backend.save(str(tmp_path / "tokenizer.json"))
@@ -63,7 +63,7 @@ def _words(folder, words, **settings):
     return hugging_face(str(folder)).vocabulary
 
 
-def test_missing_special_tokens_get_ids_behind_mask(tmp_path):
+def test_missing_special_tokens_get_ids_after_mask(tmp_path):
     v = _words(tmp_path, ["?", "a", "b"])
     assert (v.mask_id, v.bos_id, v.eos_id, v.pad_id, v.size) == (3, 4, 5, None, 6)
 

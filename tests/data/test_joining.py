@@ -1,4 +1,4 @@
-"""Rows without EOS between documents, and streams that end after some rows."""
+"""Rows without EOS between documents, and limits on the number of rows."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_a_limit_gives_the_first_rows_and_counts_them_only(mode, documents, leng
     assert covered.bytes <= totals.bytes
 
 
-def test_no_more_is_read_than_the_first_rows_need(monkeypatch):
+def test_a_limit_reads_no_more_text_than_its_rows_need(monkeypatch):
     monkeypatch.setattr(blocks, "_TEXTS", 2)
     taken = []
 

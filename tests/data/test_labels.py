@@ -77,7 +77,7 @@ def test_numbers_and_truth_values_are_named_by_their_text(value, name, tmp_path)
         ({"text": "x", "kind": "\ud800"}, r"a.jsonl:2: field 'kind' holds a lone surrogate"),
     ],
 )
-def test_what_is_no_class(record, message, tmp_path):
+def test_invalid_classes_are_refused(record, message, tmp_path):
     path = write(tmp_path / "a.jsonl", [{"text": "x", "kind": "a"}, record])
     with pytest.raises(UnmaskError, match=message):
         labelled(path)
@@ -152,7 +152,7 @@ def test_plain_text_has_no_classes(config, tmp_path):
         for change in ({"train": source}, {"valid": source}):
             with pytest.raises(UnmaskError, match=message):
                 load_data(replace(config, **change))
-    # but a model of labelled text may read it
+    # a model of labelled text may still read it
     tokenizer = load_data(config).tokenizer
     x, _ = rows_from(str(tmp_path / "notes.txt"), tokenizer, config)[[0]]
     assert int(x[0, 0]) == tokenizer.vocabulary.bos_id
@@ -169,7 +169,7 @@ def test_a_class_without_training_documents(config, tmp_path):
         rows_from(str(other), ByteTokenizer(), config)
 
 
-def test_how_many_classes(monkeypatch):
+def test_the_number_of_classes_is_limited(monkeypatch):
     monkeypatch.setattr(labels, "MOST_CLASSES", 3)
     documents = [Labelled("x", name) for name in "cabcab"]
 

@@ -111,14 +111,14 @@ def test_a_moved_corpus_hits_the_cache(config, corpus, tmp_path, monkeypatch):
         {"valid": "builtin:pydoc"},
     ],
 )
-def test_every_option_has_a_cache_of_its_own(config, change, tmp_path):
+def test_every_option_has_its_own_cache(config, change, tmp_path):
     load_data(config)
     before = caches(tmp_path)
     load_data(replace(config, **change))
     assert len(caches(tmp_path) - before) == 2
 
 
-def test_content_and_alphabet_have_caches_of_their_own(config, corpus, tmp_path):
+def test_content_and_alphabet_have_their_own_caches(config, corpus, tmp_path):
     rows_from(str(corpus), BYTES, config)
     corpus.write_text(corpus.read_text().replace("many", "money"))
     rows_from(str(corpus), BYTES, config)
@@ -189,7 +189,7 @@ def test_a_full_disk(config, corpus, tmp_path):
     assert cache.stored_rows(tmp_path, "key", 3) is None
 
 
-def test_a_cache_folder_that_cannot_be(config, corpus):
+def test_an_impossible_cache_folder_is_refused(config, corpus):
     with pytest.raises(UnmaskError, match=r"the cache cannot be written to .*corpus.txt"):
         rows_from(str(corpus), BYTES, replace(config, cache=str(corpus / "inside")))
 

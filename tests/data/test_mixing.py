@@ -37,7 +37,7 @@ def test_rows_are_drawn_in_proportion_to_the_weights(config):
     ]
     corpora = Counter(text[0] for text in seen)
     assert corpora == {"a": 256, "b": 768}
-    # a small corpus comes round more often, evenly
+    # a small corpus repeats more often, evenly
     rows_b = Counter(text for text in seen if text[0] == "b")
     assert max(rows_b.values()) - min(rows_b.values()) <= 1 and len(rows_b) == 8
     x, valid = loader.batch(5, range(4, 9))

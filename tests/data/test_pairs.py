@@ -1,4 +1,4 @@
-"""Pairs: from every kind of file to rows in which the source is given."""
+"""Pairs of source and target: from every kind of file to rows in which the source is given."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ def complaint(train: Path | str, **options) -> str:
 
 
 def written(folder: Path, form: str) -> str:
-    """The pairs in a file of a form, or in two."""
+    """Writes the pairs into one or two files of a format."""
     if form.startswith("parallel"):
         gz = form.endswith(".gz")
         for name, side in zip(("de", "en"), zip(*PAIRS, strict=True), strict=True):
@@ -103,7 +103,7 @@ def test_text_has_nothing_given():
 
 
 @pytest.mark.parametrize("given", [("a",), ("a", "b", "c"), ("a", 2), 1, None, b"ab"])
-def test_what_is_neither_a_text_nor_a_pair_is_one_line(given):
+def test_a_record_that_is_neither_text_nor_pair_is_one_line(given):
     for config in (paired("x"), DataConfig(packing="pad", length=8)):
         with pytest.raises(UnmaskError) as caught:
             rows_from([("c", "d") if config.paired else "c", given], ByteTokenizer(), config)
@@ -122,7 +122,7 @@ def test_a_source_is_not_dropped_where_it_is_not_read(pair):
     assert len(rows_from([pair], ByteTokenizer(), paired("x"))) == 1
 
 
-def test_a_batch_knows_what_is_given(tmp_path):
+def test_a_batch_has_a_mask_of_given_tokens(tmp_path):
     data = load_data(paired(written(tmp_path, "parallel")))
     loader = Loader(data.train, 3, seed=1)
     for step in range(3):
@@ -146,7 +146,7 @@ def test_both_sides_make_the_tokenizer(tmp_path):
     assert set(tokenizer.alphabet) == {"\ufffd", *"".join(a + b for a, b in PAIRS)}
 
 
-def test_what_is_too_long_is_left_out_and_counted(tmp_path):
+def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path):
     source = written(tmp_path, "parallel")
     longest = len("ein Hund") + len("a dog") + 3
     data = load_data(paired(source, length=longest))
@@ -157,7 +157,7 @@ def test_what_is_too_long_is_left_out_and_counted(tmp_path):
     )
 
 
-def test_the_cache_knows_the_direction(tmp_path):
+def test_each_direction_has_its_own_cache(tmp_path):
     source = written(tmp_path, "parallel")
     there = load_data(paired(source)).train
     back = load_data(paired(source, source_field="en", target_field="de")).train
@@ -168,12 +168,12 @@ def test_the_cache_knows_the_direction(tmp_path):
     assert back.given([0])[0].sum() == len("a dog") + 2
     assert text.given([0]) is None
     assert len(list((tmp_path / "cache").glob("*.rows"))) == 3
-    load_data(paired(source, fill_target=False))  # the same rows, seen otherwise
+    load_data(paired(source, fill_target=False))  # the same rows with another rule for filling
     assert len(list((tmp_path / "cache").glob("*.rows"))) == 3
 
 
-def test_the_cache_knows_which_file_is_which(tmp_path):
-    """The same content under names that are swapped is another corpus."""
+def test_swapped_files_have_their_own_cache(tmp_path):
+    """The same content with swapped file names is another corpus."""
     for name, text in {"a.de": "x", "a.en": "yy", "b.en": "x", "b.de": "yy"}.items():
         (tmp_path / name).write_text(text + "\n")
     first = load_data(paired(tmp_path / "a.{de,en}")).train
@@ -197,7 +197,7 @@ def test_blank_lines_on_both_sides_are_no_pair(tmp_path):
         ({"t.de": "a\n"}, "no file "),
     ],
 )
-def test_parallel_files_that_are_not(content, message, tmp_path):
+def test_invalid_parallel_files_are_refused(content, message, tmp_path):
     for name, text in content.items():
         (tmp_path / name).write_text(text)
     assert message in complaint(tmp_path / "t.{de,en}")
@@ -235,7 +235,7 @@ def test_files_without_pairs(name, content, message, tmp_path):
         ({"label_field": "x"}, "data.label_field does not apply to pairs"),
     ],
 )
-def test_settings_that_do_not_go_together(options, message):
+def test_contradictory_settings_are_refused(options, message):
     with pytest.raises(UnmaskError, match=message):
         paired("x", **options)
 
@@ -266,7 +266,7 @@ def test_held_out_pairs_are_those_that_are_not_trained_on(tmp_path):
     assert len(held | seen) == 50
 
 
-def test_a_dataset_of_the_hub_is_another_if_a_source_is(put_datasets):
+def test_another_source_changes_the_digest_of_a_hub_dataset(put_datasets):
     sides = {"de": "Hund", "en": "dog"}
 
     class Dataset(list):
@@ -285,6 +285,6 @@ def test_a_dataset_of_the_hub_is_another_if_a_source_is(put_datasets):
     assert given() == len("Hündchen".encode()) + 2
 
 
-def test_a_pair_is_its_target():
+def test_a_pair_compares_as_its_target():
     assert Pair("a", "b") == "b"
     assert Pair("a", "b").source == "a"

@@ -1,4 +1,4 @@
-"""A text is its tokens' bytes in a row, or the tokenizer says that it is not."""
+"""A text is the concatenation of the bytes of its tokens, or the tokenizer declares that it is not."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What cannot be read is passed over, counted and told, and an error where it is too much."""
+"""Unreadable records are skipped, counted and reported, and too many of them are an error."""
 
 import bz2
 import gzip
@@ -44,7 +44,7 @@ def record(i):
         (b'{"text": "\\ud800"}', ":101: field 'text' holds a lone surrogate"),
     ],
 )
-def test_a_bad_record_is_passed_over_and_the_first_is_named(tmp_path, bad, reason):
+def test_bad_records_are_skipped_and_the_first_is_named(tmp_path, bad, reason):
     path = tmp_path / "a.jsonl"
     content = [record(i) for i in range(FINE)]
     content[100] = content[200] = bad
@@ -118,7 +118,7 @@ def test_a_parquet_file_is_read_up_to_where_it_is_damaged(tmp_path):
     assert f"Parquet file: {len(documents):,} records were read" in faults.files[0]
 
 
-def test_each_damaged_file_is_told_whatever_else_is_wrong(tmp_path):
+def test_each_damaged_file_is_reported_with_all_other_faults(tmp_path):
     text = gzip.compress("".join(f"{i} {hash((i, 'x'))}\n" for i in range(20_000)).encode())
     for number in range(1, 24):
         (tmp_path / f"{number:02}.txt.gz").write_bytes(
@@ -167,7 +167,7 @@ def test_a_line_without_end_takes_no_memory(tmp_path, monkeypatch):
     assert faults.passed == 1 and "a.txt.gz:51 is longer than 100 bytes" in faults.first
 
 
-def test_a_wrong_field_is_told_before_all_is_read(tmp_path):
+def test_a_wrong_field_is_reported_before_everything_is_read(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"body": "x"}\n' * 5000)
     corpus = open_corpus(str(path), READING)
@@ -176,7 +176,7 @@ def test_a_wrong_field_is_told_before_all_is_read(tmp_path):
     assert corpus.faults.seen == 1000
 
 
-def test_faults_are_told_again_from_the_cache(tmp_path):
+def test_faults_are_reported_again_from_the_cache(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\n".join([*map(record, range(FINE)), b"{"]))
     config = DataConfig(str(path), tokenizer=TokenizerConfig("bytes"), length=16)

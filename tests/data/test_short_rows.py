@@ -15,7 +15,7 @@ LENGTH = 12
 
 
 def rows(valid: int = LENGTH) -> Rows:
-    """Rows of the numbers 1, 2, 3, …, of which so many are valid."""
+    """Rows of the numbers 1, 2, 3, …, of which the first `valid` are valid."""
     table = np.tile(np.arange(1 + LENGTH), (40, 1))
     table[:, 0] = valid
     return Rows(table, Totals(40, 40 * valid))
@@ -35,13 +35,13 @@ def test_some_rows_end_early_with_eos(valid):
     kept = torch.arange(LENGTH) < (ends - cut.long())[:, None]
     assert torch.equal(x[kept], whole[kept])
     assert torch.equal(x[~cut], whole[~cut])
-    # a length is drawn for half of the rows; below the valid ones it cuts
+    # half of the rows get a random length, which cuts a row if it is below its valid tokens
     expected = 0.5 * (valid - 3) / (LENGTH - 3)
     assert abs(cut.double().mean() - expected) < 4 * (expected * (1 - expected) / 400) ** 0.5
     assert short.count(0, range(400)) == int(there.sum())
 
 
-def test_what_is_cut_is_a_function_of_seed_step_and_row():
+def test_cuts_are_a_function_of_seed_step_and_row():
     short = ShortRows(Loader(rows(), 16, seed=3), 0.5, EOS)
     x, there = short.batch(7, range(16))
     for part in (range(5), range(5, 16)):

@@ -1,4 +1,4 @@
-"""The order of rows: permutations without memory, and mixtures that keep their shares."""
+"""The order of rows: permutations computed without a list, and mixtures that keep their shares."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_a_cipher_is_a_permutation(size, key):
 def test_a_cipher_spreads_every_row_over_every_place():
     size, keys = 12, 1500
     found = np.array([enciphered(np.arange(size), size, str(key)) for key in range(keys)])
-    following = np.diff(found, axis=1) % size  # what stands behind what
+    following = np.diff(found, axis=1) % size  # differences of consecutive rows
     for values, counted in ((range(size), found), (range(1, size), following)):
         shares = np.stack([(counted == value).mean(0) for value in values])
         even = 1 / len(values)
@@ -62,7 +62,7 @@ def test_a_mixture_keeps_its_shares_and_each_corpus_its_epochs(sizes, data, seed
         own = rows[here] - (ends[number] - size)
         for first in range(0, len(own) - size, size):
             assert sorted(own[first : first + size].tolist()) == list(range(size))
-    # any part of it is the same as of the whole
+    # any part equals the same part of the whole
     part = np.array([1200, 3, 1024])
     assert row_indices(seed, part, Shares(sizes, weights)).tolist() == rows[part].tolist()
 

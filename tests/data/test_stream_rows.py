@@ -1,4 +1,4 @@
-"""Rows of a stream are those of the same documents with an end, from any place on."""
+"""Rows of an endless stream equal those of the same finite documents, from any position on."""
 
 from dataclasses import replace
 from itertools import count, islice
@@ -22,7 +22,7 @@ BYTES = ByteTokenizer()
 
 
 def document(number: int) -> str:
-    """Long and short ones, and some blank ones."""
+    """A long, short or blank document."""
     return "" if number % 7 == 3 else " ".join(f"w{number}.{i}" for i in range(1 + number * 5 % 23))
 
 
@@ -42,7 +42,7 @@ def table(rows: StreamRows, number: int, place: StreamPosition | None = None) ->
 
 @pytest.mark.parametrize("piece", [1_000_000, 30])
 @pytest.mark.parametrize("packing", ["wrap", "join", "pad", "split", "fit"])
-def test_a_stream_goes_on_from_any_row(packing, piece, monkeypatch):
+def test_a_stream_resumes_from_any_row(packing, piece, monkeypatch):
     monkeypatch.setattr("unmask.data.rows.encode._PIECE", piece)
     monkeypatch.setattr("unmask.data.rows.stream_rows._DOCUMENTS", 8)
     whole, places = table(StreamRows(stream(), BYTES, 12, packing), 300)
@@ -53,7 +53,7 @@ def test_a_stream_goes_on_from_any_row(packing, piece, monkeypatch):
         assert (again == whole[done:]).all()
         assert asked[-1] == places[done - 1].document
     assert asked[-1] > 0 and places[150].document > 0  # the stream is not read from its beginning
-    if packing != "fit":  # which fills the rows of a block
+    if packing != "fit":  # fit fills the rows of a block together
         finite = rows_from(
             list(map(document, range(400))), BYTES, DataConfig(length=12, packing=packing)
         )
@@ -80,12 +80,12 @@ def test_pairs_that_never_fit_are_an_error():
         StreamLoader(rows, 1, 0).batch(0, range(1))
 
 
-def test_batches_come_again_in_parts_and_behind_those_passed_over():
+def test_batches_repeat_in_parts_and_after_skipped_ones():
     loader, other = (StreamLoader(StreamRows(stream(), BYTES, 12), 6, 0) for _ in range(2))
     assert isinstance(loader, BatchSource)
     x, valid = loader.batch(0, range(6))
     assert loader.count(0, range(6)) == int(valid.sum())
-    assert (loader.batch(0, range(2, 5))[0] == x[2:5]).all()  # a process's rows, or a retry
+    assert (loader.batch(0, range(2, 5))[0] == x[2:5]).all()  # the rows of one process, or a retry
     loader.batch(1, range(6))
     place = loader.position
     later = loader.batch(4, range(6))[0]
@@ -99,7 +99,7 @@ def test_batches_come_again_in_parts_and_behind_those_passed_over():
 
 
 @pytest.mark.parametrize("place", [None, {}, {"batch": 1}, [1], "batch"])
-def test_a_place_that_is_none_is_refused(place):
+def test_an_invalid_position_is_refused(place):
     loader = StreamLoader(StreamRows(stream(), BYTES, 12), 2, 0)
     with pytest.raises(UnmaskError, match="checkpoint"):
         loader.go_to(place)

@@ -49,7 +49,7 @@ def test_text8_reads_everything_else_as_a_space():
     assert tokenizer.decode(tokenizer.encode("A-b\n7é日")) == "a b    "
 
 
-def test_what_has_no_token_becomes_the_unknown_one_if_there_is_one(tokenizers):
+def test_text_without_a_token_becomes_the_unknown_token_if_there_is_one(tokenizers):
     found = {name: tokenizer.unknown_id for name, tokenizer in tokenizers.items()}
     assert {name for name, token in found.items() if token is not None} == {"characters", "bert"}
     for name in ("characters", "bert"):
@@ -120,7 +120,7 @@ def test_fingerprints_tell_tokenizers_apart(tokenizers):
 
 
 def test_fingerprint_is_the_same_everywhere():
-    # Pinned: whatever changes it also throws away every cache.
+    # Pinned, because a change invalidates every cache.
     assert CharacterTokenizer("ollhé").fingerprint == "3f473b31ffd2b0cf7a3405dd31806737"
 
 

@@ -1,4 +1,4 @@
-"""Tokenising that is killed, shared out over processes, or done by two at once gives the same rows."""
+"""Tokenising gives the same rows if it is killed, split over processes, or run twice at once."""
 
 import errno
 import hashlib
@@ -38,7 +38,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("packing", ["wrap", "pad"])
-def test_a_killed_tokenizing_goes_on(corpus, tmp_path, packing):
+def test_killed_tokenising_resumes(corpus, tmp_path, packing):
     whole, killed_in = tmp_path / "whole", tmp_path / "killed"
     command = [sys.executable, SCRIPT, corpus, whole, killed_in, packing, *"71850"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -48,11 +48,11 @@ def test_a_killed_tokenizing_goes_on(corpus, tmp_path, packing):
     assert not any(f"{name}.json'" in line for line in killed for name in "0123456789abcdef")
     assert ended.startswith("status 0 ")
     assert files(killed_in) == files(whole)
-    # it went on from the last note, at most two blocks before each kill, and read a little again
+    # it resumed from the last note, at most two blocks before each kill, and repeated those blocks
     assert int(made_at_last) <= int(made) - 15
 
 
-def test_what_was_written_behind_the_note_is_written_again(corpus, tmp_path, monkeypatch):
+def test_data_after_the_last_note_is_written_again(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK", 300)
     monkeypatch.setattr(blocks, "_PIECE", 100)
     monkeypatch.setattr(cache, "_PROGRESS_BLOCKS", 2)
@@ -82,7 +82,7 @@ def pairs(documents: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("packing", list(PACKERS))
 @pytest.mark.parametrize("kind", ["bpe", "bytes"])
-def test_packing_goes_on_at_any_place(tokenizers, packing, kind, monkeypatch):
+def test_packing_resumes_at_any_position(tokenizers, packing, kind, monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK", 30)
     monkeypatch.setattr(blocks, "_PIECE", 20)
     documents = ["the cat sat on the mat", "é", "a b c d e f g h i j k l m", "dogs and cats " * 9]
@@ -118,14 +118,14 @@ if __name__ == "__main__":
 """
 
 
-def test_several_processes_give_the_rows_of_one_and_leave_with_their_parent(
+def test_several_processes_give_the_rows_of_one_and_end_with_their_parent(
     corpus, tokenizers, tmp_path
 ):
     tokenizer = tokenizers["bpe"].with_labels(["x"])
     tokenizer.save(tmp_path / "tokenizer")
     script = tmp_path / "script.py"
     script.write_text(PARALLEL)
-    # the pipe ends when the last process that holds it is gone
+    # the pipe closes when the last process that holds it has ended
     done = subprocess.run(
         [sys.executable, script, corpus, tmp_path / "tokenizer"],
         stdout=subprocess.PIPE,

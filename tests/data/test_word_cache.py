@@ -1,4 +1,4 @@
-"""Looked up, ids are the library's own: for any text, whatever was met before."""
+"""The word cache returns the library's ids for any text, with any content of the cache."""
 
 import pickle
 import string
@@ -83,14 +83,14 @@ PARTS = [
 TEXT = st.lists(
     st.sampled_from(PARTS) | st.text(st.characters(codec="utf-8"), max_size=3), max_size=25
 ).map("".join)
-# One that has learnt to join whatever stands side by side in a word or in a run of spaces.
+# A tokenizer that merges any adjacent characters in a word or in a run of spaces.
 BPE = train_bpe(["".join(PARTS[i:] + PARTS[:i]) + " ".join(PARTS) for i in range(len(PARTS))], 600)
 
 
 @pytest.fixture(params=["bpe", "gpt2", "bert"], scope="module")
 def tokenizer(request, tokenizers) -> SubwordTokenizer:
     found = BPE if request.param == "bpe" else tokenizers[request.param]
-    return SubwordTokenizer(found._backend, found.vocabulary)  # with a table of its own
+    return SubwordTokenizer(found._backend, found.vocabulary)  # with an empty cache
 
 
 def library(tokenizer: SubwordTokenizer, text: str) -> list[int]:
@@ -98,7 +98,7 @@ def library(tokenizer: SubwordTokenizer, text: str) -> list[int]:
 
 
 def words(backend: Backend, text: str) -> list[str]:
-    """What the library looks up in its vocabulary."""
+    """The words that the library looks up in its vocabulary."""
     text = backend.normalizer.normalize_str(text) if backend.normalizer else text
     return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
 
@@ -128,16 +128,16 @@ def test_cuts_are_between_words_beside_every_odd_character(tokenizer):
 
 @settings(max_examples=200)
 @given(st.lists(TEXT, min_size=1, max_size=4), st.sampled_from([0, units._WIDE, 1000]))
-def test_ids_are_the_librarys_own(tokenizer, texts, wide):
+def test_ids_equal_those_of_the_library(tokenizer, texts, wide):
     expected = [library(tokenizer, text) for text in texts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "_WIDE", wide)  # at 0 every text is left whole, at 1000 none
-        for _ in range(2):  # the second time all is known
+        patch.setattr(units, "_WIDE", wide)  # at 0 no text is split, at 1000 every text
+        for _ in range(2):  # the second time every word is in the cache
             assert [ids.tolist() for ids in tokenizer.encode_batch(texts)] == expected
 
 
 @pytest.mark.parametrize("space", ["", " "])
-def test_words_are_the_librarys_own(tokenizer, space):
+def test_words_equal_those_of_the_library(tokenizer, space):
     for kind in (string.ascii_letters, string.digits, string.punctuation):
         words = [kind, kind[::-1], *(kind[i : i + n] for n in (1, 2, 3) for i in range(len(kind)))]
         for text in (space + word for word in words):
@@ -146,8 +146,8 @@ def test_words_are_the_librarys_own(tokenizer, space):
 
 @settings(max_examples=200)
 @given(TEXT, st.data())
-def test_covered_is_the_librarys_own(tokenizer, text, data):
-    text += data.draw(st.sampled_from(["", " \x01"]))  # of which BERT makes nothing
+def test_coverage_equals_that_of_the_library(tokenizer, text, data):
+    text += data.draw(st.sampled_from(["", " \x01"]))  # BERT removes this character
     offsets = tokenizer._backend.encode(text, add_special_tokens=False).offsets
     tokens = data.draw(st.integers(0, len(offsets) + 2))
     assert tokenizer.covered(text, tokens) == [(0, 0), *offsets][: tokens + 1][-1][1]
@@ -202,12 +202,13 @@ def test_the_table_stays_small(monkeypatch):
         assert table.encode_batch([text]) == [text.encode()]
         taken = sum(units._ENTRY + len(unit) for unit in table._cache)
         assert taken == table._cache._bytes <= 20_000
-    assert list(table._cache)[:2] == ["the", " cat"]  # what was met first is there all the time,
-    assert f" {299 * 7}" in table._cache and " 150" not in table._cache  # and what was met last
+    assert list(table._cache)[:2] == ["the", " cat"]  # the first words stay
+    # the last words are in the cache
+    assert f" {299 * 7}" in table._cache and " 150" not in table._cache
     assert max(map(len, table._cache)) <= units._LONG
 
 
-def test_a_copy_begins_anew(tokenizer):
+def test_a_copy_has_an_empty_cache(tokenizer):
     tokenizer.encode("the cat sat on the mat " * 9)
     assert tokenizer._units._cache
     copy = pickle.loads(pickle.dumps(tokenizer))
@@ -235,13 +236,13 @@ def test_other_tokenizers_are_left_to_the_library(change):
     if change:
         change(backend)
     backend.train_from_iterator([text] * 9)
-    if not change:  # a word of its own comes behind the learned ones
+    if not change:  # an added word has an id after the learned ones
         backend.add_tokens([AddedToken("cat sat")])
     assert not cuttable(backend)
     tokenizer = SubwordTokenizer(backend, BPE.vocabulary)
     assert tokenizer.encode(text) == library(tokenizer, text)
     tokenizer._units = WordCache(tokenizer._encoded)
-    assert tokenizer.encode(text) != library(tokenizer, text)  # which would have been wrong
+    assert tokenizer.encode(text) != library(tokenizer, text)  # the cache would have been wrong
 
 
 def test_merges_left_out_at_random_are_left_to_the_library():

@@ -1,4 +1,4 @@
-"""Tokens are drawn at their rates, rare ones too; sharpening only ever takes away."""
+"""Tokens are drawn at their rates, also rare ones; temperature, top-k and top-p add no tokens."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a network's scores mean, and that the meanings convert."""
+"""Parameterizations of a network's scores, and conversions between them."""
 
 import math
 
@@ -21,7 +21,7 @@ def logits(seed: int = 0, rows: int = 8) -> torch.Tensor:
 
 @pytest.mark.parametrize("zero_masking", [False, True])
 @pytest.mark.parametrize("carry_over", [False, True])
-def test_subs_switches_do_what_they_say(zero_masking, carry_over):
+def test_subs_switches_have_their_effects(zero_masking, carry_over):
     z_t = torch.tensor([MASK, 0, 1, MASK, 5, 4, MASK, 3])
     found = log_x_theta(logits(), z_t, MASK, zero_masking, carry_over).exp()
     torch.testing.assert_close(found.sum(-1), torch.ones(8, dtype=torch.float64))

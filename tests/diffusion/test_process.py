@@ -13,12 +13,12 @@ LEVELS = st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)).map(sorted)
 
 
 def q(alpha: float, clean: torch.Tensor) -> torch.Tensor:
-    """q(z_t | x) for a distribution over x, one row a clean token."""
+    """q(z_t | x) for a distribution over x, with one row for each clean token."""
     return alpha * clean + (1 - alpha) * torch.eye(SIZE, dtype=torch.float64)[MASK]
 
 
 def bayes(x: torch.Tensor, alpha_s: float, alpha_t: float) -> torch.Tensor:
-    """q(z_s | z_t, x) as [z_t, z_s], by listing all pairs."""
+    """q(z_s | z_t, x) as [z_t, z_s], by enumeration of all pairs."""
     forward = q(alpha_t / alpha_s, torch.eye(SIZE, dtype=torch.float64))  # [z_s, z_t]
     joint = q(alpha_s, x)[:, None] * forward
     return (joint / joint.sum(0)).T

@@ -1,4 +1,4 @@
-"""Schedules fall from clean to masked, and know their own derivative, inverse and noise."""
+"""Schedules fall from clean to masked; their derivative, inverse and noise are consistent."""
 
 import math
 
@@ -52,7 +52,7 @@ def test_ends_are_where_the_fields_put_them(name, fields):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(fields=FIELDS)
-def test_derivatives_are_autograds(name, fields):
+def test_derivatives_equal_autograd(name, fields):
     built, t = schedule(name, **fields), T[1:-1]
     torch.testing.assert_close(built.alpha_prime(t), derivative(built.alpha, t))
     torch.testing.assert_close(built.sigma_prime(t), derivative(built.sigma, t))
@@ -73,7 +73,7 @@ def test_inverse_finds_the_time(name, fields):
     alpha = built.alpha(T).detach()
     found = built.inverse(alpha)
     torch.testing.assert_close(built.alpha(found).detach(), alpha, rtol=0, atol=1e-12)
-    # where alpha is flat, its value says little about the time
+    # where alpha is flat, its value hardly determines the time
     steep = built.alpha_prime(T).detach().abs() > 1e-2
     torch.testing.assert_close(found[steep], T[steep], rtol=0, atol=1e-9)
 

@@ -1,4 +1,4 @@
-"""Intervals over texts: those of scipy's BCa, and such as hold the truth as often as they say."""
+"""Bootstrap intervals over texts: they agree with scipy's BCa and have the stated coverage."""
 
 import math
 
@@ -11,7 +11,7 @@ from unmask.evaluation.metrics.bootstrap import Figure, mean, ratio, share
 
 
 def skewed(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nats and tokens of texts of unlike lengths, some of them far more surprising than others."""
+    """Nats and tokens of texts of different lengths, with a skewed distribution of nats per token."""
     generator = np.random.default_rng(seed)
     tokens = generator.integers(1, 40, n).astype(float)
     return tokens * generator.lognormal(0.5, 0.8, n), tokens
@@ -32,13 +32,13 @@ def test_the_interval_is_that_of_scipy(seed, monkeypatch):
         rng=np.random.default_rng(seed),
     ).confidence_interval
     assert ours.value == pytest.approx(nats.sum() / tokens.sum())
-    near = 0.04 * (theirs.high - theirs.low)  # both are draws
+    near = 0.04 * (theirs.high - theirs.low)  # both intervals are random
     assert ours.low == pytest.approx(theirs.low, abs=near)
     assert ours.high == pytest.approx(theirs.high, abs=near)
 
 
-def test_it_holds_the_truth_as_often_as_it_says():
-    """400 sets: the share is known to 1.1%, and 4 times that is a false alarm in 16,000."""
+def test_the_interval_has_its_stated_coverage():
+    """400 sets determine the share to 1.1%. Four times that is a false alarm in 16,000."""
     truths = {"mean": 1.0, "ratio": math.exp(0.5 + 0.8**2 / 2)}
     held = dict.fromkeys(truths, 0)
     for seed in range(400):
@@ -58,7 +58,7 @@ def test_the_error_is_the_spread_of_the_figure():
     )
 
 
-def test_the_seed_decides_and_nothing_else(monkeypatch):
+def test_the_result_depends_on_the_seed_only(monkeypatch):
     values = skewed(30, 0)
     assert ratio(*values, 1) == ratio(*values, 1)
     assert ratio(*values, 1).low != ratio(*values, 2).low
@@ -67,11 +67,11 @@ def test_the_seed_decides_and_nothing_else(monkeypatch):
     assert ratio(*values, 1) == whole
 
 
-def test_ends_that_are_known_and_ends_that_are_not():
+def test_known_and_unknown_ends_of_an_interval():
     for figure in (
         mean([3.0]),
-        mean([3.0] * 5),  # others need not be like them
-        ratio([0.3, 0.6, 2.1], [0.1, 0.2, 0.7]),  # alike but for their length, and for rounding
+        mean([3.0] * 5),  # equal values do not bound the spread of other texts
+        ratio([0.3, 0.6, 2.1], [0.1, 0.2, 0.7]),  # equal ratios up to rounding
         ratio([0.0, 6.0, 0.0], [0.0, 2.0, 0.0]),  # two texts are empty
     ):
         assert figure.value == pytest.approx(3.0)
@@ -81,7 +81,7 @@ def test_ends_that_are_known_and_ends_that_are_not():
 
 
 def test_the_ends_are_moved_by_twice_the_bias():
-    """Three tenths of the draws lie below the value, and the error does not change: a = 0."""
+    """Three tenths of the draws are below the value. The error does not change, so a = 0."""
     draws = np.linspace(0, 1, 100_001)
     bias = stats.norm.ppf(0.3)
     expected = stats.norm.cdf([2 * bias - 1.959964, 2 * bias + 1.959964])
@@ -95,5 +95,5 @@ def test_a_share_of_nothing_has_an_interval():
         assert (figure.low, figure.high) == pytest.approx((wilson.low, wilson.high))
         assert figure.value == hits / 12
     assert share([True, False, False, False]).error == mean([1.0, 0, 0, 0]).error
-    for alike in ([True], [True] * 12, [False] * 3):  # others need not be like them
+    for alike in ([True], [True] * 12, [False] * 3):  # equal results do not exclude others
         assert share(alike).error == math.inf

@@ -1,4 +1,4 @@
-"""Genomic Benchmarks: a fine-tuned model of DNA, judged on a fixed test part."""
+"""Genomic Benchmarks: a fine-tuned model of DNA on a fixed test part."""
 
 import tarfile
 

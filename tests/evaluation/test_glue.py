@@ -60,7 +60,7 @@ def test_all_tasks_of_a_folder_are_measured(glue, model, capsys):
     argv += ["--lr", "0.01", "--epochs", "6", "--seeds", "5", "--pooling", "mean", "--json"]
     assert main(argv) == 0
     shown = capsys.readouterr()
-    assert ", seed 1 of " in shown.err  # a training may take long
+    assert ", seed 1 of " in shown.err  # progress, because training may take long
     rows = {row["task"]: row for row in map(json.loads, shown.out.splitlines())}
     assert list(rows) == ["CoLA", "RTE", "STS-B", "QNLI", "average", "SST-2", "MRPC", "QQP", "MNLI"]
     assert all(rows[name]["note"] == "absent" for name in ("SST-2", "MRPC", "QQP", "MNLI"))

@@ -1,4 +1,4 @@
-"""Gaps of held-out text: chosen and scored by hand, and filled with and without sight of what follows."""
+"""Gaps of held-out text: their choice and scores by hand, and models that do or do not read the right side."""
 
 import math
 from dataclasses import replace
@@ -25,7 +25,7 @@ LABEL = 15
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory) -> unmask.Model:
-    """Reads from left to right, with the model's tokens."""
+    """An autoregressive model with the tokenizer of the model."""
     folder = tmp_path_factory.mktemp("baseline")
     return unmask.load(train_tiny(folder, "bpe", "autoregressive", "causal"))
 
@@ -59,11 +59,11 @@ def test_exact_is_all_tokens_of_a_gap():
     assert (found.exact.value, found.accuracy.value) == (0.5, 0.75)
     assert (found.gap, found.after) == (None, None)
     none = score(gaps, [[0, 0], [0, 0]], str, None)
-    assert none.accuracy == Figure(0.0, math.inf)  # two gaps do not say that there is never one
+    assert none.accuracy == Figure(0.0, math.inf)  # two wrong gaps do not prove a rate of 0
     assert 0.6 < none.exact.high < 0.7
 
 
-def test_the_judge_counts_the_gap_and_what_follows_apart(judge):
+def test_the_judge_counts_the_gap_and_the_right_side_separately(judge):
     words = {1: "the cat", 2: " sat on", 3: " a mat", 4: " by the sea", 5: " ran to"}
 
     def decode(ids: list[int]) -> str:
@@ -109,8 +109,8 @@ def test_rows_are_real_text_the_model_and_the_baseline(model, baseline, judge):
     assert figures["gap_low"] <= figures["gap"] <= figures["gap_high"]
 
 
-def test_only_a_model_of_both_sides_hears_what_follows(model, baseline):
-    """The same gaps with another right side."""
+def test_only_a_bidirectional_model_depends_on_the_right_side(model, baseline):
+    """The gaps are the same, the right side differs."""
     gaps = held_out_gaps(model, 3, 2, print)
     others = [
         Gap(
@@ -136,7 +136,7 @@ def test_only_a_model_of_both_sides_hears_what_follows(model, baseline):
     assert all(row.count(mask_id) == 2 for rows in canvases for row in rows)
 
 
-def test_the_steps_that_were_taken_are_told(model):
+def test_the_number_of_steps_is_reported(model):
     samplers = ["ancestral", "ancestral:steps=1", "left_to_right"]
     rows = [row.to_dict() for row in filled(model, samplers=samplers)]
     assert [row["steps"] for row in rows] == [None, 2, 1, None]
@@ -186,7 +186,7 @@ def test_a_corpus_of_one_byte_is_one_line(model, tmp_path):
     one_line(caught)
 
 
-def test_fewer_texts_than_asked_for_are_told(model):
+def test_fewer_texts_than_requested_are_reported(model):
     notes: list[str] = []
     rows = filled(model, n=10_000, say=notes.append)
     assert len(notes) == 1 and notes[0].endswith("tokens or more, not 10000: using these")

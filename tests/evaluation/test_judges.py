@@ -1,4 +1,4 @@
-"""A judge with tokens of its own: right by hand, the same at any batch, and told in one line if missing."""
+"""A judge with its own tokenizer: figures by hand, independent of the batch, one-line errors if it is missing."""
 
 import math
 import shutil
@@ -43,7 +43,7 @@ def samples(texts: list[str]) -> list[Sample]:
 
 @torch.inference_mode()
 def by_hand(judge: CausalJudge, ids: list[int]) -> torch.Tensor:
-    """Nats of each token behind the prefix, one text alone."""
+    """Nats of each token after the prefix, for a single text."""
     first = judge.tokenizer.get_vocab()[judge.prefix]
     logits = judge.network(torch.tensor([[first, *ids]])).logits[0].double().log_softmax(-1)
     return -logits[torch.arange(len(ids)), ids]
@@ -53,7 +53,7 @@ def encoded(judge: CausalJudge, text: str) -> list[int]:
     return judge.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
 
 
-# What it says
+# Figures
 
 
 def test_only_the_texts_own_tokens_are_counted(judge):
@@ -62,7 +62,8 @@ def test_only_the_texts_own_tokens_are_counted(judge):
         ids = encoded(judge, text)
         assert read.tokens[number] == len(ids)
         assert float(read.nats[number]) == pytest.approx(float(by_hand(judge, ids).sum()), rel=1e-5)
-    assert judge.tokenizer.get_vocab()[PREFIX] not in encoded(judge, TEXTS[3])  # spelled, not meant
+    # in a text it is not the special token
+    assert judge.tokenizer.get_vocab()[PREFIX] not in encoded(judge, TEXTS[3])
     assert read.tokens[1] == 0
 
 
@@ -85,7 +86,7 @@ def test_a_long_text_is_read_in_windows_that_overlap_by_half(judge):
     assert len(read.nats) == len(read.ends) == len(ids)
     body, half = CONTEXT - 1, (CONTEXT - 1) // 2
     assert read.nats[:body] == pytest.approx(by_hand(judge, ids[:body]), rel=1e-4)
-    second = by_hand(judge, ids[half : half + body])  # what the second window reads
+    second = by_hand(judge, ids[half : half + body])  # the tokens of the second window
     assert read.nats[body : body + half] == pytest.approx(second[-half:], rel=1e-4)
 
 
@@ -119,7 +120,7 @@ def test_the_batch_does_not_change_a_figure(judge, folder):
     assert torch.equal(together.nats, judge.read(samples(TEXTS)).nats)
 
 
-# What stands before a text
+# The prefix of a text
 
 
 def test_the_prefix_is_a_rule_that_can_be_overridden(judge):
@@ -223,7 +224,7 @@ def test_gguf_is_dequantised_once(tmp_path, monkeypatch, capfd):
     for text in TEXTS:
         ids = plain(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         assert encoded(judge, text) == ids
-    monkeypatch.setitem(sys.modules, "gguf", None)  # not needed again
+    monkeypatch.setitem(sys.modules, "gguf", None)  # the cached weights do not need it
     assert causal_judge(tmp_path / "tiny.gguf", CPU).digest == judge.digest
     assert capfd.readouterr() == ("", "")
 
@@ -231,13 +232,13 @@ def test_gguf_is_dequantised_once(tmp_path, monkeypatch, capfd):
 def test_gguf_without_a_weight_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
     save_gguf(tmp_path / "part.gguf", without="model.layers.1.mlp.up_proj.weight")
-    for _ in range(2):  # nor is it kept
+    for _ in range(2):  # nothing is cached
         assert "weights are incomplete: model.layers.1.mlp.up_proj" in one_line(
             tmp_path / "part.gguf"
         )
     assert list((tmp_path / "cache" / "judges").iterdir()) == []
 
 
-def test_the_digest_knows_the_weights_and_no_path(judge, tmp_path):
+def test_the_digest_depends_on_the_weights_and_on_no_path(judge, tmp_path):
     assert causal_judge(save_judge(tmp_path / "same"), CPU).digest == judge.digest
     assert causal_judge(save_judge(tmp_path / "other", seed=1), CPU).digest != judge.digest

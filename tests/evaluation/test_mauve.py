@@ -1,4 +1,4 @@
-"""MAUVE: 1 for the same texts, next to nothing for texts that share no cluster, and in between."""
+"""MAUVE: 1 for the same texts, near 0 for texts that share no cluster, and between for others."""
 
 import math
 import sys
@@ -40,7 +40,7 @@ def test_the_area_by_hand():
     assert area(np.array([1.0, 0.0]), np.array([0.5, 0.5])) == pytest.approx(by_hand)
 
 
-def test_the_area_knows_no_order_and_takes_many_histograms_at_once():
+def test_the_area_is_symmetric_and_batched():
     generator = np.random.default_rng(0)
     p, q = generator.dirichlet([1.0] * 6, size=(2, 9))
     assert area(p, q) == pytest.approx(area(q, p), rel=1e-6)
@@ -51,7 +51,7 @@ def test_the_area_knows_no_order_and_takes_many_histograms_at_once():
 # The figure
 
 
-def test_alike_apart_and_between():
+def test_equal_different_and_mixed_texts():
     texts = points(120, 0)
     assert mauve(texts, texts).value == pytest.approx(1)
     same = mauve(texts, points(120, 1))
@@ -72,7 +72,7 @@ def test_the_error_is_the_spread_over_sets_of_texts():
     assert 0.5 < np.sqrt(np.mean([figure.error**2 for figure in figures])) / spread < 1.8
 
 
-def test_seeds_decide(monkeypatch):
+def test_the_result_depends_on_the_seed(monkeypatch):
     texts, real = points(60, 0), points(60, 1, centre=1.0)
     begun, labels = [], module._labels
 
@@ -105,7 +105,7 @@ def test_the_components_explain_most_of_the_variance():
     assert np.abs(long) == pytest.approx(np.abs(short))  # only directions count
 
 
-def test_without_the_package_the_line_says_what_to_install(monkeypatch):
+def test_without_the_package_the_error_has_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(UnmaskError, match=r"MAUVE needs sklearn: pip install '\.\[eval"):
         check_packages()

@@ -30,7 +30,7 @@ def made(path: Path, n: int = 6, models: str = "ab", checks: int = 2) -> RatingF
 
 
 def vote_all(file: RatingFile, rater: str, prefer: str = "a", attentive: bool = True) -> None:
-    """Prefers the texts of one model, and the real text or the nonsense of a check; the rest are ties."""
+    """Votes for the texts of one model, and in a check for the real text or the nonsense. The rest are ties."""
     while shown := file.next(rater):
         one = file.comparisons[shown.id]
         wanted = one.texts[0 if attentive else 1] if one.check else f"{one.prompt}, {prefer} writes"
@@ -173,7 +173,7 @@ def test_the_interval_of_a_win_rate_is_wilsons(hits, n):
 
 
 def test_the_interval_covers_the_true_win_rate_with_ties_and_three_raters():
-    """Each comparison has its own chance of a win, so the votes on one comparison are alike."""
+    """Each comparison has its own chance of a win, so votes on one comparison are correlated."""
     dice, covered = np.random.default_rng(0), 0
     for _ in range(400):
         chances = dice.beta(0.6, 0.4, 30)  # mean 0.6

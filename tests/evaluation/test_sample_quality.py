@@ -1,4 +1,4 @@
-"""Samplers side by side: the figures of the texts that the sampler writes, kept and taken up again."""
+"""Comparison of samplers: figures of their texts, stored in a file and resumed."""
 
 import json
 import math
@@ -34,13 +34,13 @@ SAMPLED = ["ancestral", "left_to_right"]
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory) -> Path:
-    """An autoregressive run with the tokenizer of the model's."""
+    """An autoregressive run with the tokenizer of the model."""
     return train_tiny(tmp_path_factory.mktemp("judge"), "bpe", "autoregressive", "causal")
 
 
 @pytest.fixture
 def calls(model, monkeypatch) -> list[dict]:
-    """What the model is asked to write, warming up left out."""
+    """Options of each call of `generate`, without those that warm up."""
     asked = []
     generate = model.generate
 
@@ -67,10 +67,10 @@ def spelled(model, texts: list[list[int]]) -> list[Sample]:
     return [Sample(text, model.tokenizer.decode(text)) for text in texts]
 
 
-# What is measured
+# Figures
 
 
-def test_a_row_is_the_texts_of_its_setting_as_the_judge_sees_them(model, judge):
+def test_a_row_has_the_judges_figures_of_the_texts_of_its_setting(model, judge):
     judge = unmask.load(judge)
     seen: list[Row] = []
     rows = run_compare(
@@ -131,7 +131,7 @@ def test_real_text_is_the_validation_text_cut_to_the_length(model):
     assert notes == [f"the real text gives {rows} of {rows + 1} rows, with 24 of 24 tokens each"]
 
 
-def test_absent_data_is_told(run, tmp_path):
+def test_absent_data_is_reported(run, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(run / "model", moved)
     model = unmask.load(moved)
@@ -161,11 +161,11 @@ def test_real_text_can_be_given(model, tmp_path):
         assert rows[0].nats != own[0].nats and rows[1].nats == own[1].nats
     lines = [json.loads(line)["conditions"] for line in file.read_text().splitlines()]
     assert [line.get("data") for line in lines[:4]] == [None, None, str(text), str(text)]
-    assert lines[0]["data"] is None and len(lines) == 6  # none was taken for another
+    assert lines[0]["data"] is None and len(lines) == 6  # no row was reused for another
 
 
 def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
-    """Wrapped rows in which a text ends are left out if they are few, and no text is written to an end."""
+    """Wrapped rows in which a text ends are left out if they are few, and generated texts have no end."""
     data = replace(model.config.data, packing="wrap")
     wrapped = unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
     text = tmp_path / "text.txt"
@@ -173,14 +173,14 @@ def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
     text.write_text("".join(short + long.format(who) for who in ("cat", "dog", "king", "queen")))
     real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
     assert real.whole == LENGTH - 2
-    for texts in (real.first, real.others):  # both from all over the text
+    for texts in (real.first, real.others):  # both parts are spread over the text
         assert [len(sample.ids) for sample in texts.samples] == [LENGTH - 2] * 4
         assert "cat" in texts.samples[0].text and "queen" in texts.samples[-1].text
     assert not {s.text for s in real.first.samples} & {s.text for s in real.others.samples}
     rows = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text))
     assert [row.tokens for row in rows] == [4 * (LENGTH - 2)] * 2
     rows = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text), length=9)
-    assert [row.tokens for row in rows] == [4 * (9 - 1)] * 2  # no EOS ends what is cut
+    assert [row.tokens for row in rows] == [4 * (9 - 1)] * 2  # a cut text has no EOS
     text.write_text(short * 40)  # texts end in every row: they are compared up to there
     real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
     assert real.whole is None
@@ -190,7 +190,7 @@ def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
 
 
 @pytest.mark.parametrize("count", [3, 7, 8, 31, 32, 33, 48, 500])
-def test_two_sets_of_rows_are_spread_and_apart(count):
+def test_two_sets_of_rows_are_spread_and_disjoint(count):
     first, others = _two_sets(np.arange(count), 16)
     assert len(first) == min(16, count) and len(others) == min(16, count - len(first))
     assert not set(first) & set(others)
@@ -198,8 +198,8 @@ def test_two_sets_of_rows_are_spread_and_apart(count):
     assert list(first) == sorted(set(first)) and list(others) == sorted(set(others))
 
 
-def test_rows_beside_other_real_text_are_not_taken_for_these(model, tmp_path):
-    """Where the model's own text has gone or changed, so has how texts are written, and MAUVE."""
+def test_rows_with_other_real_text_are_not_reused(model, tmp_path):
+    """If the model's own text is missing or changed, the length of texts and MAUVE differ."""
     file, text = tmp_path / "rows.jsonl", tmp_path / "text.txt"
     for content in ("The cat sat on the log.\n", "The dog sat on the mat.\n"):
         text.write_text(content * 4)
@@ -207,7 +207,7 @@ def test_rows_beside_other_real_text_are_not_taken_for_these(model, tmp_path):
     assert len(file.read_text().splitlines()) == 4
 
 
-def test_rows_by_a_run_that_counted_the_frame_are_measured_again(model, tmp_path):
+def test_rows_of_an_older_counting_rule_are_measured_again(model, tmp_path):
     file = tmp_path / "rows.jsonl"
     rows = run_compare(model, samplers=["left_to_right"], file=file)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -277,7 +277,7 @@ def test_other_tokenizers_and_orders_are_refused(model, left_to_right):
 # The file
 
 
-def test_rows_that_are_kept_are_not_measured_again(model, calls, tmp_path):
+def test_rows_in_the_file_are_not_measured_again(model, calls, tmp_path):
     file = tmp_path / "new" / "rows.jsonl"
 
     def stop(row: Row) -> None:
@@ -321,7 +321,7 @@ def test_a_model_is_its_weights_its_tokenizer_and_its_configuration(model, run, 
 def test_a_line_that_was_cut_short_costs_its_row_only(model, calls, tmp_path):
     file = tmp_path / "rows.jsonl"
     rows = run_compare(model, file=file)
-    file.write_bytes(file.read_bytes()[:-40])  # into the last line
+    file.write_bytes(file.read_bytes()[:-40])  # cuts the last line
     again = run_compare(model, file=file)
     assert content(again) == content(rows)
     assert [call["sampler"] for call in calls][3:] == ["left_to_right"]
@@ -337,7 +337,7 @@ def test_an_unknown_error_is_null_in_the_file(model, tmp_path):
     assert stored(tmp_path / "rows.jsonl")[-1] == row
 
 
-def test_a_file_of_other_things_is_left_alone(model, tmp_path):
+def test_a_file_of_another_format_is_not_changed(model, tmp_path):
     file = tmp_path / "diary.jsonl"
     file.write_text('{"dear": "diary"}\n')
     with pytest.raises(UnmaskError, match="no rows of a comparison"):
@@ -374,7 +374,7 @@ def test_the_command_prints_a_table_and_draws(run, judge, tmp_path, capsys):
         assert with_interval(row.perplexity, low, high) in line
         assert "≤" not in line  # the judge is exact
     assert "ancestral, 5 steps, temperature 1: " in progress
-    # the same from the file alone, wherever that is
+    # the same from the file alone, in any folder
     again = [str(out.with_suffix(".jsonl")), "--out", str(tmp_path / "a.svg")]
     assert main(["evaluate", "generation", *again]) == 0
     assert capsys.readouterr().out == table
@@ -418,7 +418,7 @@ def test_json_is_a_line_for_each_row(run, tmp_path, capsys):
     assert {line["certificate"] for line in lines} == {"upper"}
 
 
-def test_ctrl_c_says_where_the_rows_are(run, tmp_path, monkeypatch, capsys):
+def test_ctrl_c_prints_the_path_of_the_rows(run, tmp_path, monkeypatch, capsys):
     def stop(*args, **options):
         raise KeyboardInterrupt
 
@@ -454,7 +454,7 @@ def test_bad_arguments_are_one_line(run, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("samplers", [1, 12])
-def test_every_line_has_its_name_and_its_look(samplers, tmp_path):
+def test_every_line_has_its_own_name_and_style(samplers, tmp_path):
     figures = dict.fromkeys((name for name in Row.__annotations__ if "error" in name), 0.1)
     figures |= {"entropy": 4.0, "distinct_2": 0.5, "repetition": 0.0, "n": 4, "tokens": 9}
     rows = [

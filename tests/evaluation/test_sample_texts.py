@@ -1,4 +1,4 @@
-"""The generation suite: texts of a model as a judge with other tokens sees them, beside real text."""
+"""The generation suite: texts of a model under a judge with another tokenizer, compared with real text."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def run_compare(model, judge, **options) -> list[Row]:
 
 
 def written(model, monkeypatch, ids: list[list[int]]) -> None:
-    """The model writes these texts from now on."""
+    """Makes the model generate these texts."""
     generate = model.generate
 
     def stand_in(*args, **options):
@@ -57,7 +57,7 @@ def written(model, monkeypatch, ids: list[list[int]]) -> None:
 # Figures
 
 
-def test_a_row_is_what_the_judge_says_of_the_decoded_texts(model, judge):
+def test_a_row_has_the_judges_figures_of_the_decoded_texts(model, judge):
     rows = run_compare(model, judge, seed=1)
     results = model.generate(n=2, steps=4, sampler="ancestral", seed=1)
     ids = [visible(result.ids, model.tokenizer.vocabulary) for result in results]
@@ -80,9 +80,9 @@ def test_a_row_is_what_the_judge_says_of_the_decoded_texts(model, judge):
     assert Row.from_dict(json.loads(json.dumps(row.to_dict()))) == row
 
 
-def test_real_text_is_held_against_other_real_text(model, judge):
+def test_real_text_is_compared_with_other_real_text(model, judge):
     rows = len(load_data(model.config.data, model.tokenizer).valid)
-    assert run_compare(model, judge, n=rows)[0].mauve is None  # nothing lies behind them
+    assert run_compare(model, judge, n=rows)[0].mauve is None  # there is no further real text
     real = run_compare(model, judge, n=1)[0]
     texts = real_texts(model, 1, model.length, print)
     first, second = texts.first, texts.others
@@ -90,10 +90,10 @@ def test_real_text_is_held_against_other_real_text(model, judge):
     features = [judge.read(texts.samples).features for texts in (first, second)]
     assert (real.sampler, real.mauve) == ("data", mauve(*features).value)
     written = run_compare(model, judge, n=rows)[1]
-    assert written.mauve is not None  # held against the very first rows instead
+    assert written.mauve is not None  # compared with the first rows instead
 
 
-def test_rows_go_on_with_the_same_judge_only(model, judge, tmp_path):
+def test_rows_are_reused_only_with_the_same_judge(model, judge, tmp_path):
     file = tmp_path / "rows.jsonl"
     notes: list[str] = []
     rows = run_compare(model, judge, file=file)
@@ -128,7 +128,7 @@ def test_rows_of_older_files_are_shown_and_measured_again(model, judge, tmp_path
 # Texts that are hard to read
 
 
-def test_bytes_that_spell_nothing_are_told(model, judge, monkeypatch):
+def test_invalid_bytes_are_reported(model, judge, monkeypatch):
     pieces = model.tokenizer.pieces()
     broken = pieces.index(b"\xc3")
     plain = model.tokenizer.encode("The cat")
@@ -147,13 +147,13 @@ def test_a_run_reads_the_bytes_themselves(model, monkeypatch):
     written(model, monkeypatch, [[broken, broken], plain])
     notes: list[str] = []
     row = run_compare(model, None, say=notes.append)[-1]
-    assert notes == []  # it reads no U+FFFD
+    assert notes == []  # it reads the bytes, not U+FFFD
     assert row.tokens == 2 + len(plain)
     size = 2 + len("The cat")
     assert row.bits_per_byte == pytest.approx(row.nats * row.tokens / math.log(2) / size)
 
 
-def test_an_empty_text_among_others_counts_as_none(model, judge, monkeypatch):
+def test_an_empty_text_is_not_counted(model, judge, monkeypatch):
     plain, eos = model.tokenizer.encode("The cat"), model.tokenizer.vocabulary.eos_id
     written(model, monkeypatch, [[eos], plain])
     row = run_compare(model, judge)[-1]
@@ -170,7 +170,7 @@ def test_texts_that_are_all_empty_are_one_line(model, judge, monkeypatch):
         one_line(caught)
 
 
-def test_validation_text_of_one_byte_is_measured_or_told(model, judge, tmp_path):
+def test_validation_text_of_one_byte_is_measured_or_refused(model, judge, tmp_path):
     (tmp_path / "byte.txt").write_bytes(b"a")
     data = replace(
         model.config.data, valid=str(tmp_path / "byte.txt"), cache=str(tmp_path / "cache")
@@ -266,7 +266,7 @@ def test_the_suites_take_a_text(run, folder, tmp_path, capsys):
     assert "--data" not in capsys.readouterr().err
 
 
-def test_a_model_whose_text_is_missing_is_told_of_data(model, tmp_path, capsys):
+def test_without_the_models_text_the_error_names_the_option_data(model, tmp_path, capsys):
     nowhere = replace(model.config.data, train=str(tmp_path / "gone.txt"))
     moved = unmask.Model(model.method, model.tokenizer, replace(model.config, data=nowhere))
     moved.save(tmp_path / "moved")
@@ -291,7 +291,7 @@ def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
         f"own.jsonl was measured by another judge: the model itself, mdlm, {model.digest[:8]}, not tiny"
         in error
     )
-    # real text may have fewer rows than were asked for
+    # real text may have fewer rows than requested
     many = len(load_data(model.config.data, model.tokenizer).valid) + 1
     for name in ("more", "most"):
         run_compare(model, judge, n=many, file=tmp_path / f"{name}.jsonl")
@@ -309,10 +309,8 @@ def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
     )
 
 
-def test_only_the_same_judge_and_the_same_texts_go_beside_each_other(
-    model, judge, tmp_path, capsys
-):
-    """Two judges of one name, and two models each of which judges itself."""
+def test_only_rows_of_the_same_judge_and_texts_are_compared(model, judge, tmp_path, capsys):
+    """Two judges have one name, or two models each judge themselves."""
     other = load_judge(save_judge(tmp_path / "tiny", seed=1), "cpu")
     config = replace(model.config, seed=model.config.seed + 1)
     second, itself = unmask.Model(model.method, model.tokenizer, config), None
@@ -350,7 +348,7 @@ def test_only_the_same_judge_and_the_same_texts_go_beside_each_other(
         assert f"judge: {whose}, mdlm, {model.digest[:8]}" in table
 
 
-def test_what_does_not_compare_is_told_before_much_is_measured(run, model, judge, tmp_path, capsys):
+def test_rows_that_cannot_be_compared_are_refused_early(run, model, judge, tmp_path, capsys):
     file = str(tmp_path / "judged.jsonl")
     run_compare(model, judge, file=Path(file))
     how = ["--judge", "self", "--samplers", "ancestral", "--steps", "2,3", "--samples", "2"]
@@ -368,19 +366,17 @@ def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path, b
     assert half.digest == model.digest
     rows = run_compare(model, None, file=file)
     halves = run_compare(half, None, file=file)
-    assert halves[0].nats != rows[0].nats  # real text, so nothing but the judge's arithmetic
+    assert halves[0].nats != rows[0].nats  # real text, so only the judge's arithmetic differs
     assert halves[0].judge == f"the model itself, mdlm in bf16, {model.digest[:8]}"
     whole = run_compare(half, model, file=file)
     assert whole[0].nats == rows[0].nats
-    assert len(file.read_text().splitlines()) == 6  # none was taken for another
+    assert len(file.read_text().splitlines()) == 6  # no row was reused for another
     assert [run_compare(*who, file=file) for who in ((model, None), (half, None), (half, model))] == [
         rows, halves, whole,
     ]  # fmt: skip
 
 
-def test_what_is_a_bound_is_marked_as_one_and_what_is_not_published_is_told(
-    run, folder, tmp_path, capsys
-):
+def test_bounds_are_marked_and_unpublished_figures_are_reported(run, folder, tmp_path, capsys):
     how = ["--samplers", "left_to_right", "--samples", "2"]
     command = ["evaluate", "generation", str(run), *how]
     assert main([*command, "--judge", "self"]) == 0

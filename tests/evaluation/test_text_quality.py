@@ -1,4 +1,4 @@
-"""Figures of generated texts: right by hand, and with errors that are the spread over sets of texts."""
+"""Figures of generated texts by hand, and errors that equal the spread over sets of texts."""
 
 import math
 
@@ -26,7 +26,7 @@ V = Vocabulary(10, mask_id=9, pad_id=8, bos_id=7, eos_id=6)
 
 
 def random_texts(count: int, seed: int) -> list[list[int]]:
-    """Texts of 2 to 9 tokens; each has a token of its own that it likes to repeat."""
+    """Texts of 2 to 9 tokens. Each repeats one token often."""
     generator = torch.Generator().manual_seed(seed)
     texts = []
     for _ in range(count):
@@ -49,15 +49,15 @@ def measured(texts: list[list[int]], judge: Method, length: int) -> Quality:
 def judged(
     texts: list[list[int]], judge: Method, length: int, draws: int = 8, seed: int = 0
 ) -> tuple[Figure, int]:
-    """Nats per token under a judge, and how many tokens it read."""
+    """Nats per token under a judge, and the number of tokens."""
     read = MethodJudge(judge, length, draws).read(spelled(texts), seed)
     return ratio(read.nats, read.tokens, seed), int(read.tokens.sum())
 
 
-# What a text is
+# The tokens of a text
 
 
-def test_a_reader_sees_what_lies_behind_bos_and_before_eos():
+def test_a_text_has_the_tokens_between_bos_and_eos():
     assert visible([7, 1, 2, 8, 3, 9, 7, 6, 4, 6], V) == [1, 2, 3]
     assert visible([1, 2], V) == [1, 2]
     assert visible([7, 6, 1], V) == []
@@ -98,12 +98,13 @@ def test_distinct_counts_over_all_texts():
     assert distinct([[1, 2, 3], [1, 2, 3]]).value == 0.5  # the same text twice
     assert distinct([[1, 2, 1, 2], [2, 1, 3]]).value == pytest.approx(3 / 5)
     assert distinct([[1], []]) == Figure(1.0, math.inf)  # no pairs at all
-    assert distinct([[1, 2], [3, 4], [5, 6]]) == Figure(1.0, math.inf)  # others may repeat these
-    # without each text in turn: 2/2 and 2/3, of which the jackknife's error is half the difference
+    # other texts may repeat these pairs
+    assert distinct([[1, 2], [3, 4], [5, 6]]) == Figure(1.0, math.inf)
+    # without each text in turn: 2/2 and 2/3; the jackknife's error is half the difference
     assert distinct([[1, 2, 1, 2], [2, 1, 3]]).error == pytest.approx((1 - 2 / 3) / 2)
 
 
-def test_one_text_says_nothing_about_errors():
+def test_one_text_has_no_error():
     quality = measured([[1, 2, 3]], small_method("mdlm"), 8)
     for figure in (quality.nats, quality.entropy, quality.distinct_2, quality.repetition):
         assert figure.error == math.inf
@@ -144,7 +145,7 @@ def test_an_exact_judge_gives_the_likelihood_of_all_tokens_together():
 FRAME = Vocabulary(SIZE, mask_id=SIZE - 1, pad_id=0, bos_id=9, eos_id=8)
 
 
-def test_an_exact_judge_neither_counts_nor_charges_what_frames_a_text():
+def test_an_exact_judge_does_not_count_bos_and_eos():
     judge, texts = small_method("autoregressive"), [[1, 2, 3, 4, 5], [], [6, 7]]
     judge.vocabulary = FRAME
     read = MethodJudge(judge, 5).read(spelled(texts))
@@ -160,8 +161,8 @@ def test_an_exact_judge_neither_counts_nor_charges_what_frames_a_text():
         assert nats == pytest.approx(sum(behind), rel=1e-5)
 
 
-def test_a_diffusion_judge_sees_what_frames_a_text():
-    """Of one token the bound is what the network says of it."""
+def test_a_diffusion_judge_reads_bos_and_eos():
+    """The bound of one token is its log-probability."""
     judge = small_method("mdlm")
     judge.vocabulary = FRAME
     read = MethodJudge(judge, 8).read(spelled([[3], []]))
@@ -172,13 +173,13 @@ def test_a_diffusion_judge_sees_what_frames_a_text():
     assert read.tokens.tolist() == [1, 0]
 
 
-def test_bytes_are_those_of_what_the_judge_reads():
+def test_bytes_are_those_of_the_judges_input():
     judge = small_method("autoregressive")
     samples = [Sample([1, 2], "\ufffd\ufffd", size=2), Sample([3, 4], "ab", size=2)]
     quality = measure(samples, MethodJudge(judge, 8))
     assert quality.bits_per_byte.value == pytest.approx(quality.nats.value / math.log(2))
     assert [sample.bytes(True) for sample in samples] == [6, 2]
-    assert Sample([1], "\ufffd").bytes(False) == 3  # its tokenizer cannot tell
+    assert Sample([1], "\ufffd").bytes(False) == 3  # its tokenizer has no bytes of tokens
 
 
 def test_texts_of_one_length_have_the_error_of_a_mean():
@@ -224,7 +225,7 @@ SETS, TEXTS = 60, 8
 
 @pytest.mark.parametrize("name", ["autoregressive", "mdlm"])
 def test_the_error_of_quality_is_its_spread_over_sets_of_texts(name):
-    """The spread of 60 sets is known to 1 / sqrt(2 * 59) = 9%: within 4 times that, one in 16,000."""
+    """60 sets determine the spread to 1 / sqrt(2 * 59) = 9%. Four times that is a false alarm in 16,000."""
     judge = small_method(name)
     figures = [
         judged(random_texts(TEXTS, 1000 + seed), judge, 16, draws=2, seed=seed)[0]
@@ -242,7 +243,7 @@ def test_the_errors_of_diversity_are_their_spread_over_sets_of_texts():
         [mean([repetition(text, 2) for text in texts]) for texts in sets],
     ):
         assert rms([figure.error for figure in figures]) == pytest.approx(spread(figures), rel=0.12)
-    shared = [distinct(texts) for texts in sets]  # the jackknife errs to the safe side
+    shared = [distinct(texts) for texts in sets]  # the jackknife's error is too large
     truth = sum(figure.value for figure in shared) / len(shared)
     held = [figure.low <= truth <= figure.high for figure in shared]
     assert sum(held) / len(held) > 0.9
@@ -251,7 +252,7 @@ def test_the_errors_of_diversity_are_their_spread_over_sets_of_texts():
 
 
 def rms(errors: list[float]) -> float:
-    """A set of texts that are alike has an unknown error, and adds nothing to the spread."""
+    """Root mean square. A set of equal texts has an unknown error, and adds nothing."""
     return math.sqrt(sum(error**2 for error in errors if error < math.inf) / len(errors))
 
 

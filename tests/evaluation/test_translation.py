@@ -1,4 +1,4 @@
-"""BLEU: right by hand, with an interval and the signature that makes it comparable."""
+"""BLEU: values by hand, its interval, and its signature."""
 
 import sys
 
@@ -25,7 +25,7 @@ def test_a_text_may_have_any_number_of_references():
     assert bleu(HYPOTHESES[:1], both[:1]).score == pytest.approx(100)
 
 
-def test_the_interval_and_the_signature_go_with_it():
+def test_a_score_has_an_interval_and_a_signature():
     found = bleu(HYPOTHESES * 5, [[text] for text in OTHERS] * 5)
     assert found.low < found.score < found.high
     assert found.texts == 15
@@ -34,8 +34,8 @@ def test_the_interval_and_the_signature_go_with_it():
     assert str(found) == f"BLEU {found.score:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
-def test_the_interval_stays_within_what_a_score_can_be():
-    """Few texts, some of them perfect: the mean of the resamples is nearer to an end than they spread."""
+def test_the_interval_stays_within_the_range_of_scores():
+    """With few texts, some of them perfect, the mean of the resamples is near an end of the range."""
     texts = [*HYPOTHESES, HYPOTHESES[0]]
     others = [["something else is written here"]] * 2
     mixed = bleu(texts, [[texts[0]], [texts[1]], *others])
@@ -47,7 +47,7 @@ def test_the_interval_stays_within_what_a_score_can_be():
     alike = bleu(
         ["the cat sat on the mat"] * 5, [["the cat sat on a mat", "a cat sat on the mat"]] * 5
     )
-    assert alike.low <= alike.score <= alike.high  # to the last digit
+    assert alike.low <= alike.score <= alike.high  # without rounding errors
 
 
 def test_few_texts_have_no_interval():
@@ -76,7 +76,7 @@ def test_a_mistake_is_one_line(hypotheses, references, message):
         bleu(hypotheses, references)
 
 
-def test_without_the_package_the_line_says_what_to_install(monkeypatch):
+def test_without_the_package_the_error_has_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(UnmaskError, match=r"BLEU needs sacrebleu: pip install '\.\[eval\]'"):
         bleu(["a"], [["a"]])

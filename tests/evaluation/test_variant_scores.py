@@ -80,7 +80,7 @@ def test_a_masked_allele_is_predicted_from_both_sides():
     ref, alt = (one.tokenizer.encode(base)[0] for base in (SNV.ref, SNV.alt))
     assert score.marginal_forward == pytest.approx(float(logits[alt] - logits[ref]), abs=1e-5)
     assert score.bound_se > 0
-    # on the other strand of a genome that is one window, the strands are swapped
+    # the reverse complement of a genome of one window has swapped strands
     turned = Variant("20", 17, ".", *map(reverse_complement, (SNV.ref, SNV.alt)))
     [mirror] = score_variants(one, {"20": reverse_complement(window)}, [turned], draws=4)
     assert mirror.marginal_reverse == pytest.approx(score.marginal_forward, abs=1e-5)
@@ -140,7 +140,7 @@ def test_the_command_writes_the_documented_columns(tmp_path, fasta, capsys):
     assert found["tsv"][0]["marginal"] == first["marginal"]
 
 
-def test_generated_sequences_are_fasta(tmp_path, capsys):
+def test_generated_sequences_are_printed_as_fasta(tmp_path, capsys):
     model().save(tmp_path / "model")
     written = ["generate", str(tmp_path / "model"), "--n", "2", "--length", "70", "--steps", "4"]
     written += ["--seed", "3", "--device", "cpu"]

@@ -1,4 +1,4 @@
-"""The zero-shot suite on a tiny model: figures, what is absent and why, and every mistake in one line."""
+"""The zero-shot suite on a tiny model: figures, reasons for absent sets, and one-line errors."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_figures_are_those_of_the_detokenized_text(either, folder):
     row = zero_shot(either, ["ptb"], folder=folder, draws=2)[0]
-    # the same stream, given as a text
+    # the same stream as a text file
     text = "the cat's on the 1 mats" * 20
     body = LENGTH - 2
     tokens = len(either.tokenizer.encode("the cat's on the 1 mats")) * 20
@@ -59,7 +59,7 @@ def test_perplexity_per_word_shares_the_whole_cost(either, folder):
     assert "NaN" not in line
 
 
-def test_what_is_absent_is_a_row_with_a_reason_and_a_sample_is_called_one(model, folder):
+def test_an_absent_set_is_a_row_with_a_reason_and_a_sample_is_named_so(model, folder):
     seen = []
     rows = zero_shot(model, folder=folder, draws=1, done=seen.append)
     assert seen == rows
@@ -86,7 +86,7 @@ def test_a_limit_measures_the_first_rows_as_they_are_in_the_whole(model, folder)
     assert every == whole
 
 
-def test_the_seed_decides(model, folder):
+def test_the_result_depends_on_the_seed(model, folder):
     def nats(**options):
         return zero_shot(model, ["ptb"], folder=folder, draws=1, **options)[0].bound.nats
 
@@ -181,14 +181,14 @@ def test_with_unknown_tokens_only_the_figure_per_token_is_a_bound(
     assert " unknown tokens" in " ".join(printed.split())
 
 
-def test_several_draws_tell_how_many_would_halve_the_errors(run, folder, capsys):
+def test_several_draws_show_how_many_would_halve_the_errors(run, folder, capsys):
     execute(run, "--folder", folder, "--limit", 2, "--sets", "ptb", "--draws", 2)
     out, err = capsys.readouterr()
     assert "EOS; 2 draws, 8 to halve the errors" in " ".join(out.split())
     assert err == ""
 
 
-def test_draws_of_an_exact_likelihood_are_said_to_change_nothing(
+def test_draws_of_an_exact_likelihood_are_reported_as_without_effect(
     left_to_right, folder, tmp_path, capsys
 ):
     left_to_right.save(tmp_path / "ar")
@@ -213,7 +213,7 @@ def test_json_lines(run, folder, capsys):
     assert "no lm1b.test.txt" in lm1b["absent"]
 
 
-def test_nothing_measured_is_no_success(run, folder, capsys):
+def test_an_evaluation_of_no_readable_set_fails(run, folder, capsys):
     assert execute(run, "--folder", folder, "--sets", "lm1b") == 2
     printed, told = capsys.readouterr()
     assert told.endswith("none of the sets could be read, for the reasons in the table above\n")

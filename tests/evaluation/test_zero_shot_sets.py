@@ -1,9 +1,8 @@
-"""Every set, from its file or the hub to rows, against streams worked by hand; GPT-2's counts of the real ones.
+"""Rows of every zero-shot set against streams worked by hand, and GPT-2's token counts of the real sets.
 
-The counts of the whole sets are asserted where UNMASK_DATA names a folder with `zero-shot` and
-`tokenizers/gpt2` in it. What anybody can check without it is in fixtures/gpt2-part.json: the merges of
-GPT-2's BPE (MIT) that can apply anywhere in the lines below, with their real ids. BPE never needs
-another merge for these lines, so the ids are GPT-2's own.
+The counts of the whole sets are checked only if UNMASK_DATA names a folder with `zero-shot` and `tokenizers/gpt2`. The
+other tests read fixtures/gpt2-part.json. It holds the merges of GPT-2's BPE (MIT) that can apply to the lines below,
+with their real ids. These lines need no other merge, so the ids are GPT-2's own.
 """
 
 import json
@@ -34,7 +33,7 @@ FIXTURE = Path(__file__).parents[1] / "fixtures" / "gpt2-part.json"
 BYTES = ByteTokenizer()
 EOS = "\0"  # in the streams below
 
-# name, its file, what is in it, the records of the hub, the stream that the rows are cut from
+# name, its file, the content of the file, the records of the hub, the stream of the rows
 BY_HAND = [
     (
         "ptb",
@@ -121,7 +120,7 @@ def rows_of(name: str, corpus: Corpus, tokenizer: Tokenizer, length: int) -> Row
 
 
 def cut(stream: str, length: int) -> list[list[int]]:
-    """BOS, length - 2 bytes of the stream, EOS, and so on; what is left over is dropped."""
+    """Rows of BOS, length - 2 bytes of the stream, and EOS. The rest of the stream is dropped."""
     v = BYTES.vocabulary
     tokens = [v.eos_id if sign == EOS else ord(sign) for sign in stream]
     body = length - 2
@@ -168,7 +167,7 @@ def test_from_the_hub(put_datasets, name, file, content, records, stream):
     def load_dataset(path, config=None, *, split, data_dir=None, revision=None):
         hub = zero_shot_set(name).hub
         assert (path, split) == (hub.repository, hub.split)
-        # a dataset that is a program is read from its Parquet copy, in a folder of the configuration
+        # a dataset with a loading script is read from its Parquet copy, in a folder of the configuration
         asked = (None, hub.config) if hub.converted else (hub.config or None, None)
         assert (config, data_dir) == asked
         assert revision == ("refs/convert/parquet" if hub.converted else None)
@@ -193,7 +192,7 @@ def test_a_program_on_the_hub_is_not_run_but_reported(put_datasets):
         list(corpus)
 
 
-def test_the_whole_set_is_preferred_and_a_part_is_called_one(tmp_path):
+def test_the_whole_set_is_preferred_and_a_part_is_named_so(tmp_path):
     (tmp_path / "scientific_papers_arxiv.sample.jsonl").write_text('{"article_text": ["part"]}')
     (tmp_path / "wikitext103.valid.tokens").write_text(" <unk> \n")
     assert find(SETS["arxiv"], tmp_path)[1] == "a sample, from validation and test"
@@ -204,7 +203,7 @@ def test_the_whole_set_is_preferred_and_a_part_is_called_one(tmp_path):
     assert (list(corpus), note) == (["whole"], "")
 
 
-def test_what_cannot_be_had_says_where_it_is(tmp_path):
+def test_the_error_of_an_unavailable_set_names_its_source(tmp_path):
     with pytest.raises(
         UnmaskError, match=r"^no lm1b.test.txt or other file of the set in .*; leave the folder out"
     ):
@@ -304,7 +303,7 @@ COUNTS = {
     "lambada": (5153, 306_006, 1_669_012, 423_590),
     "ag_news": (7600, 286_690, 1_788_274, 392_508),
 }
-# Words and line ends, which is how both sets are counted: PTB's usual 73k, Merity et al.'s (2016) 217,646.
+# Counts of words and line ends, as published: 73k for PTB, 217,646 for WikiText (Merity et al., 2016).
 PUBLISHED = {"ptb": 73_760, "wikitext": 217_646}
 
 

@@ -1,4 +1,4 @@
-"""Folders that are whole or absent, and notice damage."""
+"""Folders are written completely or not at all, and damage is detected."""
 
 import errno
 
@@ -18,7 +18,7 @@ def write(folder, value=1.0):
         write_json(building / "inner" / "notes.json", {"value": value})
 
 
-def test_what_is_written_is_read_shared_memory_included(tmp_path):
+def test_written_tensors_are_read_back_also_with_shared_memory(tmp_path):
     write(tmp_path / "out")
     verify(tmp_path / "out")
     tensors = read_weights(tmp_path / "out")
@@ -81,7 +81,7 @@ def test_weights_that_do_not_fit_are_named():
         load_weights(model, {k: v.double() for k, v in model.state_dict().items()}, "file")
 
 
-def test_only_a_full_disk_is_told_as_one():
+def test_only_a_full_disk_is_reported_as_full():
     with (
         pytest.raises(UnmaskError, match="disk full: so it stands"),
         full_disk(lambda: "so it stands"),

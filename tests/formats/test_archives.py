@@ -1,4 +1,4 @@
-"""Archives that two readers would read differently: what is looked at is what torch loads."""
+"""Archives that two readers would read differently: the checked content is the content that torch loads."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ import unmask
 from unmask.formats.pickle import read_pickle
 
 
-def test_what_is_weighed_is_what_torch_reads(tmp_path):
+def test_the_checked_content_is_the_content_that_torch_reads(tmp_path):
     file = tmp_path / "a.pt"
     torch.save({"a": torch.zeros(2)}, file)
     with zipfile.ZipFile(file) as archive:
@@ -29,7 +29,7 @@ def test_what_is_weighed_is_what_torch_reads(tmp_path):
     assert "names builtins.bytearray" in refused(lambda: read_pickle(file))
 
 
-# newer Pythons see by themselves that an archive does not end where it says
+# newer versions of Python detect by themselves that an archive has data after its end
 ANOTHER = re.compile("another end than|no checkpoint of torch.save")
 
 
@@ -46,7 +46,7 @@ def test_an_archive_with_another_directory_is_refused(tmp_path):
     for whole in (large, small):
         file.write_bytes(whole)
         assert read_pickle(file)["a"].tolist() == [0, 0]
-        # of two archives, Python takes the second and torch the first; a comment hides a second end
+        # of two archives Python reads the second and torch the first; a comment hides a second end
         for changed in (whole + whole, whole[:-2] + b"\1\0x"):
             file.write_bytes(changed)
             assert ANOTHER.search(refused(lambda: read_pickle(file)))
@@ -62,7 +62,7 @@ def test_data_that_several_tensors_claim_count_once(tmp_path):
     with zipfile.ZipFile(file) as archive:
         content = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     with zipfile.ZipFile(file, "w") as archive:
-        for name, data in content.items():  # each reaches into those behind it
+        for name, data in content.items():  # each overlaps the next ones
             last = name.endswith("/data/19") or "/data/" not in name
             archive.writestr(name, data if last else data[:64])
     shutil.copy(FIXTURE / "config.json", tmp_path)

@@ -1,4 +1,4 @@
-"""The command that turns checkpoints of others into models of ours."""
+"""unmask convert: checkpoints of other projects become models of the package."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ import unmask.integrations.transformers
 from unmask.cli import main
 
 
-def test_convert_writes_a_model_of_ours(tmp_path, capsys):
+def test_convert_writes_a_model_of_the_package(tmp_path, capsys):
     expected = load_file(FIXTURE / "expected.safetensors")
     lightning(tmp_path / "mdlm.ckpt", authors_settings())
     assert main(["convert", str(tmp_path / "mdlm.ckpt"), str(tmp_path / "ours")]) == 0
@@ -45,7 +45,7 @@ def test_convert_takes_the_raw_weights_and_another_tokenizer(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["convert", "export"])
-def test_where_it_goes_is_checked_before_anything_is_read(tmp_path, capsys, monkeypatch, command):
+def test_the_target_is_checked_before_anything_is_read(tmp_path, capsys, monkeypatch, command):
     def told(target: Path, *options: str) -> str:
         assert main([command, "none", str(target), *options]) == 2
         return capsys.readouterr().err
@@ -59,7 +59,7 @@ def test_where_it_goes_is_checked_before_anything_is_read(tmp_path, capsys, monk
         assert "already exists and is no unmask model" in told(tmp_path / target)
         assert "already exists and is no unmask model" in told(tmp_path / target, "--pretrained")
     assert "cannot be written" in told(tmp_path / "notes.txt" / "out" / "deep")
-    # nothing is wrong with these places, and so the model is looked for
+    # these targets are valid, so the command goes on to look for the model
     missing = "no checkpoint 'none'" if command == "convert" else "no model 'none'"
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "config.json").write_text('{"model_type": "unmask"}')

@@ -1,4 +1,4 @@
-"""Models that go out in the hub's layout and come back the same, through transformers too."""
+"""Models that are saved in the hub's layout are the same after loading, also through transformers."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ TEXTS = [TEXT, "", " .", "日本 Z\n\n x  y"]
 
 
 def masked(model: unmask.Model, tokens: torch.Tensor) -> torch.Tensor:
-    """The logits with MASK out of reach, as transformers' classes give them."""
+    """The logits with MASK excluded, as the classes of transformers return them."""
     found = logits(model, tokens)
     found[..., model.tokenizer.vocabulary.mask_id] = -torch.inf
     return found
@@ -40,12 +40,12 @@ def test_a_round_trip_changes_no_bit(model, folder, tmp_path):
     for name, tensor in model.method.state_dict().items():
         assert torch.equal(again.method.state_dict()[name], tensor)
         assert torch.equal(auto.state_dict()[name], tensor)
-    model.method.serve()  # as a model is that was loaded
+    model.method.serve()  # as in a loaded model
     assert torch.equal(auto(tokens).logits, masked(model, tokens))
     assert torch.equal(logits(again, tokens), logits(model, tokens))
     assert again.config == model.config and again.defaults == model.defaults
     assert again.tokenizer.fingerprint == model.tokenizer.fingerprint
-    auto.save_pretrained(tmp_path)  # out by their code, in by their code
+    auto.save_pretrained(tmp_path)  # written and read by transformers
     assert torch.equal(
         AutoModelForMaskedLM.from_pretrained(tmp_path)(tokens).logits, auto(tokens).logits
     )
@@ -53,9 +53,12 @@ def test_a_round_trip_changes_no_bit(model, folder, tmp_path):
 
 @pytest.mark.parametrize(
     "swap",
-    [lambda p, new: p.copy_(new), lambda p, new: p.data.copy_(new)],  # the second tells nobody
+    [
+        lambda p, new: p.copy_(new),
+        lambda p, new: p.data.copy_(new),
+    ],  # the second bypasses autograd's version counter
 )
-def test_what_was_worked_out_does_not_outlive_the_weights(model, swap):
+def test_prepared_weights_follow_changes_of_the_weights(model, swap):
     tokens, gaps = some_tokens(model), torch.full((2, 9), model.tokenizer.vocabulary.mask_id)
     network, other = UnmaskForMaskedLM.from_model(model), UnmaskForMaskedLM.from_model(model)
     ask = {
@@ -78,7 +81,7 @@ def test_what_was_worked_out_does_not_outlive_the_weights(model, swap):
             assert not torch.equal(answer(network), expected), name
 
 
-def test_weights_are_worked_out_once_for_a_text_and_in_inference_mode_too(model, monkeypatch):
+def test_weights_are_prepared_once_per_text_and_also_in_inference_mode(model, monkeypatch):
     tokens, times = some_tokens(model), []
     freeze = DiT.freeze
     monkeypatch.setattr(DiT, "freeze", lambda *args: times.append(1) or freeze(*args))
@@ -93,7 +96,7 @@ def test_weights_are_worked_out_once_for_a_text_and_in_inference_mode_too(model,
 
 
 @pytest.mark.parametrize("kind", [AutoModel, AutoModelForMaskedLM])
-def test_weights_that_are_not_all_there_are_refused(folder, tmp_path, kind):
+def test_incomplete_weights_are_refused(folder, tmp_path, kind):
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     tensors = load_file(copy / "model.safetensors")
     gone = next(name for name in tensors if "qkv" in name)
@@ -112,7 +115,7 @@ def test_weights_that_are_not_all_there_are_refused(folder, tmp_path, kind):
     assert isinstance(network, UnmaskModel | UnmaskForMaskedLM) and not info["missing_keys"]
 
 
-def test_a_network_of_a_configuration_alone_begins_as_ours_does(model, folder):
+def test_a_network_from_a_configuration_has_the_packages_initial_weights(model, folder):
     config = AutoConfig.from_pretrained(folder)
     torch.manual_seed(1)
     network = AutoModelForMaskedLM.from_config(config)
@@ -122,9 +125,9 @@ def test_a_network_of_a_configuration_alone_begins_as_ours_does(model, folder):
         assert torch.equal(tensor, ours[name]), name
 
 
-def test_a_folder_with_anything_else_in_it_is_left_alone(model, folder, tmp_path):
+def test_a_folder_with_other_files_is_not_overwritten(model, folder, tmp_path):
     target = shutil.copytree(folder, tmp_path / "clone")
-    model.save_pretrained(target)  # over one of ours
+    model.save_pretrained(target)  # replaces an earlier model
     (target / "diary.txt").write_text("dear diary")
     assert "holds 'diary.txt', which is no part of a model" in refused(
         lambda: model.save_pretrained(target)
@@ -140,7 +143,7 @@ def test_a_folder_with_anything_else_in_it_is_left_alone(model, folder, tmp_path
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["bpe", "bytes", "characters", "text8"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_transformers_saves_is_loaded(kind, dtype, tmp_path):
+def test_a_model_saved_by_transformers_is_loaded(kind, dtype, tmp_path):
     model = tiny(kind)
     model = replace(model, tokenizer=model.tokenizer.with_labels(["good", "bad"]))
     model = unmask.Model(
@@ -152,7 +155,7 @@ def test_what_transformers_saves_is_loaded(kind, dtype, tmp_path):
     model.save_pretrained(tmp_path / "ours")
     auto = AutoModelForMaskedLM.from_pretrained(tmp_path / "ours", dtype=dtype)
     auto.save_pretrained(tmp_path / "theirs")
-    bare = unmask.load(tmp_path / "theirs")  # a network without words, unless it needs no file
+    bare = unmask.load(tmp_path / "theirs")  # without a tokenizer, unless it needs no file
     assert bare.tokenizer.vocabulary == model.tokenizer.vocabulary
     assert bare.tokenizer.kind == (kind if kind in ("bytes", "text8") else "absent")
     AutoTokenizer.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "theirs")
@@ -188,13 +191,13 @@ def test_weights_beyond_a_size_go_into_several_files(model, tmp_path):
     shutil.copy(tmp_path / "a" / files[0], other)
     assert "holds 'adapter.safetensors'" in refused(lambda: model.save_pretrained(tmp_path / "a"))
     other.unlink()
-    model.save_pretrained(tmp_path / "a")  # and none of them stays behind
+    model.save_pretrained(tmp_path / "a")  # the earlier parts are removed
     left = [path.name for path in (tmp_path / "a").glob("*.safetensors*")]
     assert left == ["model.safetensors"]
 
 
 @torch.no_grad()
-def test_padding_is_not_seen_and_outputs_are_dataclasses(model, folder):
+def test_padding_has_no_effect_and_outputs_are_dataclasses(model, folder):
     auto, features = AutoModelForMaskedLM.from_pretrained(folder), AutoModel.from_pretrained(folder)
     assert type(features) is UnmaskModel
     assert AutoConfig.from_pretrained(folder).mask_token_id == model.tokenizer.vocabulary.mask_id
@@ -212,7 +215,7 @@ def test_padding_is_not_seen_and_outputs_are_dataclasses(model, folder):
 
 
 @torch.no_grad()
-def test_a_time_conditioned_network_reads_the_time_off_the_masks():
+def test_a_time_conditioned_network_computes_the_time_from_the_masks():
     aware = UnmaskForMaskedLM.from_model(tiny(backbone__time_conditioning="true"))
     mask_id = aware.config.mask_token_id
     tokens = torch.tensor([[1, 2, mask_id, mask_id], [1, 2, 3, mask_id]])
@@ -224,7 +227,7 @@ def test_a_time_conditioned_network_reads_the_time_off_the_masks():
 
 
 @pytest.mark.parametrize("kind", ["bpe", "bytes", "characters", "text8"])
-def test_auto_tokenizer_reads_what_ours_reads(kind, tmp_path):
+def test_auto_tokenizer_has_the_ids_of_the_tokenizer(kind, tmp_path):
     model = tiny(kind)
     model.save_pretrained(tmp_path / "a")
     theirs, ours = AutoTokenizer.from_pretrained(tmp_path / "a"), model.tokenizer
@@ -251,7 +254,7 @@ def test_fill_mask_and_generate(model, folder):
     filled = auto.generate(ids, seed=3)
     assert filled.shape == ids.shape and v.mask_id not in filled
     assert torch.equal(filled[ids != v.mask_id], ids[ids != v.mask_id])
-    # the same sampler, prompt and seed write the same text as our own
+    # with the same sampler, prompt and seed the text is the package's own
     prompt = tokenizer("The cat", return_tensors="pt")
     written = auto.generate(**prompt, max_length=12, sampler="first_hitting", seed=5)
     ours = model.generate("The cat", length=12, sampler="first_hitting", seed=5)
@@ -261,7 +264,7 @@ def test_fill_mask_and_generate(model, folder):
     assert "unknown option 'samplr'" in refused(lambda: auto.generate(samplr="x"))
 
 
-def test_the_card_says_what_is_known(model, folder, tmp_path):
+def test_the_card_contains_the_known_facts(model, folder, tmp_path):
     card = (folder / "README.md").read_text()
     assert card.startswith("---\n") and "license: 'apache-2.0'" in card
     assert "builtin:pydoc" in card and "not measured" in card
@@ -295,7 +298,7 @@ def test_an_autoregressive_model_comes_back_too(tmp_path):
     AutoModel.from_pretrained(tmp_path / "a")
 
 
-def test_a_missing_library_names_the_line_to_type(model, tmp_path, monkeypatch):
+def test_the_error_of_a_missing_library_has_the_install_command(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     for call in (lambda: model.save_pretrained(tmp_path / "a"), lambda: reading.download("a/b")):
         assert "pip install '.[hub]'" in refused(call)

@@ -1,4 +1,4 @@
-"""The authors' checkpoints, of MDLM and of SEDD: the same logits, at the times that the network knows."""
+"""The authors' checkpoints of MDLM and SEDD have the authors' logits, at the time that the network expects."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_lightning_checkpoint_gives_the_authors_logits_by_its_averages(tmp_pat
     torch.testing.assert_close(read(without).method.state_dict(), raw)
 
 
-def test_the_authors_network_written_once_more_is_theirs(expected):
+def test_the_reference_network_has_the_authors_logits(expected):
     weights = load_file(FIXTURE / "model.safetensors")
     sigma = authors_sigma(expected["t"].double())
     torch.testing.assert_close(sigma.float(), expected["sigma"])
@@ -47,7 +47,7 @@ def test_the_authors_network_written_once_more_is_theirs(expected):
         torch.testing.assert_close(found, expected[f"logits_{name}"], **CLOSE)
 
 
-KINDS = {  # settings of theirs -> the method, and the fields that differ from its defaults
+KINDS = {  # the authors' settings -> the method, and the fields that differ from its defaults
     "continuous": ({}, "mdlm", {"steps": 0}),
     "steps": ({"T": 1000}, "mdlm", {"steps": 1000}),
     "d3pm": ({"parameterization": "d3pm", "T": 1000}, "d3pm", {"zero_masking": False}),
@@ -62,12 +62,10 @@ KINDS = {  # settings of theirs -> the method, and the fields that differ from i
 
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_parameterization_reads_the_clock_that_it_was_trained_with(
-    tmp_path, expected, kind, timed
-):
+def test_each_parameterization_reads_the_time_of_its_training(tmp_path, expected, kind, timed):
     changes, method, fields = KINDS[kind]
     file = lightning(tmp_path / "a.ckpt", authors_settings(**changes, time_conditioning=timed))
-    if kind == "sedd" and not timed:  # their own code would take the logarithm of 0
+    if kind == "sedd" and not timed:  # the authors' code would take the logarithm of 0
         assert "set backbone.time_conditioning true" in refused(lambda: read(file))
         return
     model = read(file)
@@ -81,30 +79,30 @@ def test_each_parameterization_reads_the_clock_that_it_was_trained_with(
         theirs = authors_logits(weights, z_t, sigma)[at]
         ours = logits(model, z_t, model.method.condition(times, z_t.device))[at]
         torch.testing.assert_close(ours, theirs, **CLOSE)
-        with torch.no_grad():  # and what a sampler is told: never MASK
+        with torch.no_grad():  # a sampler never draws MASK
             found = model.method.denoiser()(z_t, times, at)[:, :97]
         torch.testing.assert_close(found, theirs[:, :97].log_softmax(-1), **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["subs", "d3pm"])
-def test_bounds_of_steps_are_the_authors(tmp_path, expected, name):
+def test_bounds_of_steps_equal_those_of_the_authors(tmp_path, expected, name):
     model = read(lightning(tmp_path / "a.ckpt", authors_settings(parameterization=name, T=1000)))
     t, masked = expected["t"].double(), expected["z_t"] == 97
     noise = Noise(t, masked, torch.ones_like(t), 0.0, torch.zeros_like(masked))
     with torch.no_grad():
         losses = model.method.nll(expected["x0"], torch.ones_like(masked), noise).per_token()
-    # theirs takes alpha_t = 1 - t where tokens are masked with 0.999 t, which d3pm feels little
+    # the authors use alpha_t = 1 - t, while tokens are masked with 0.999 t; d3pm hardly changes
     torch.testing.assert_close(losses, expected[f"nll_{name}_T1000"], rtol=1e-4, atol=1e-5)
 
 
-def test_another_clock_is_refused(tmp_path):
+def test_a_change_of_variables_is_refused_for_a_timed_network(tmp_path):
     def change(timed: bool) -> dict:
         training = {"change_of_variables": True}
         return authors_settings(time_conditioning=timed, training=training)
 
     timed = lightning(tmp_path / "a.ckpt", change(True))
     assert "training.change_of_variables is True" in refused(lambda: read(timed))
-    read(lightning(tmp_path / "b.ckpt", change(False)))  # which reads none
+    read(lightning(tmp_path / "b.ckpt", change(False)))  # this network reads no time
 
 
 def test_their_autoregressive_backbone_is_the_causal_one(tmp_path, expected):
@@ -114,12 +112,12 @@ def test_their_autoregressive_backbone_is_the_causal_one(tmp_path, expected):
     weights, x = load_file(FIXTURE / "model.safetensors"), expected["x0"]
     theirs = authors_logits(weights, x)
     torch.testing.assert_close(logits(model, x), theirs, **CLOSE)
-    theirs[..., 97] = -1000.0  # as their AR ends: MASK is never next
+    theirs[..., 97] = -1000.0  # as in the authors' AR: MASK is never next
     costs = -theirs.log_softmax(-1)[:, :-1].gather(-1, x[:, 1:, None])[..., 0]
     with torch.no_grad():
         losses = model.method.nll(x, torch.ones_like(x, dtype=torch.bool), None).per_token()
     torch.testing.assert_close(losses[:, 1:], costs, **CLOSE)
-    assert not losses[:, 0].any()  # BOS, which is given
+    assert not losses[:, 0].any()  # BOS is given
 
 
 def test_the_published_layout_of_sedd(tmp_path, expected):
@@ -150,7 +148,7 @@ def test_averages_in_another_order_are_refused(tmp_path):
     assert "averages are not one per parameter" in refused(lambda: read(deeper))
 
 
-def test_claims_of_size_are_looked_at_before_memory_is_taken(tmp_path):
+def test_sizes_are_checked_before_memory_is_allocated(tmp_path):
     file = tmp_path / "a.ckpt"
     wide = torch.zeros(1, dtype=torch.float16).expand(2**44)
     lightning(file, authors_settings(), state_dict={"backbone.rotary_emb.inv_freq": wide})

@@ -1,4 +1,4 @@
-"""Pickles that would run something: refused by every reader, and nothing has run."""
+"""Every reader refuses pickles that would run code, and runs nothing of them."""
 
 import codecs
 import functools
@@ -30,7 +30,7 @@ MARK = "executed"
 
 
 class Bomb:
-    """Calls what it is given when it is unpickled."""
+    """An object whose unpickling calls a given function."""
 
     def __init__(self, call: Callable, *given: Any, state: Any = None, pairs: Any = None) -> None:
         self.call = call, given, state, None, pairs
@@ -128,10 +128,10 @@ def test_an_object_of_a_known_library_does_nothing(tmp_path):
         found = read_pickle(tmp_path / "a.ckpt", objects=True)["a"]
     assert isinstance(found, Inert) and found.given == ("x",) and ran == []
     with pytest.raises(UnmaskError, match=r"names transformers\.hostile"):
-        read_pickle(tmp_path / "a.ckpt")  # where nothing but weights belongs
+        read_pickle(tmp_path / "a.ckpt")  # this file may hold only weights
 
 
-def test_settings_come_out_plain(tmp_path):
+def test_settings_are_read_as_plain_values(tmp_path):
     settings = authors_settings()
     backend = Backend(WordLevel({"a": 0, "b": 1}, unk_token="a"))
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="b")
@@ -149,11 +149,11 @@ def test_settings_come_out_plain(tmp_path):
     assert found["seen"] == {"a": 1} and isinstance(found["tokenizer"], Inert)
 
 
-# Small files that stand for much
+# Small files with large content
 
 
 def doubled(thing: Any, times: int, kind: Callable = list) -> Any:
-    """A value in which it occurs 2 ** times times, by references."""
+    """A value that contains `thing` 2 ** times times, by references."""
     for _ in range(times):
         thing = kind((thing, thing))
     return thing
@@ -177,8 +177,8 @@ def test_settings_that_grow_are_refused(tmp_path):
 LETTERS = "x" * 100_000
 TABLE = {f"{i}": i for i in range(30_000)}
 PAIRS = [(i, i) for i in TABLE]
-COLLIDING = [i * (2**61 - 1) for i in range(1, 2000)]  # of one hash
-ODD = range(1, 200_000, 2)  # numbers that might be chosen to meet in a table
+COLLIDING = [i * (2**61 - 1) for i in range(1, 2000)]  # all have the same hash
+ODD = range(1, 200_000, 2)  # numbers that an attacker might choose to collide
 GROWS = "grows to more than"
 HEAVY = {
     "keys": (lambda: Bomb(OrderedDict, pairs=iter([(doubled((), 60, tuple), 1)])), "other things"),
@@ -200,7 +200,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("name", HEAVY)
-def test_what_would_take_long_is_refused(tmp_path, name):
+def test_pickles_that_would_take_long_are_refused(tmp_path, name):
     content, message = HEAVY[name]
     torch.save({"state_dict": {}, "callbacks": content()}, tmp_path / "a.ckpt")
     assert (tmp_path / "a.ckpt").stat().st_size < 2**21
@@ -220,7 +220,7 @@ def test_tables_of_a_tokenizer_are_read(tmp_path):
     assert read_pickle(tmp_path / "a.ckpt") == tables
 
 
-def test_what_would_take_memory_is_refused(tmp_path):
+def test_pickles_that_would_take_memory_are_refused(tmp_path):
     file = tmp_path / "a.ckpt"
     for call in (bytearray, torch.FloatTensor, torch.Tensor):
         torch.save({"state_dict": Bomb(call, 2**31)}, file)
@@ -229,7 +229,7 @@ def test_what_would_take_memory_is_refused(tmp_path):
     assert "more than 16,777,216 bytes of instructions" in refused(lambda: read(file))
     torch.save({"state_dict": {}, "callbacks": Bomb(codecs.encode, "x", "punycode")}, file)
     assert "bytes in another encoding" in refused(lambda: read(file))
-    # tensors without data of their own: the file is small, and they are not
+    # tensors that share data: the file is small, and they are large
     wide = torch.zeros(1, dtype=torch.float16).expand(2**36, 64)
     same = torch.zeros(64, 64, dtype=torch.float16)
     for tensors in (
@@ -249,7 +249,7 @@ def test_what_would_take_memory_is_refused(tmp_path):
 def repacked(
     file: Path, how: Callable[[bytes], bytes], compression: int = zipfile.ZIP_STORED
 ) -> None:
-    """The same archive with other instructions."""
+    """The same archive with other pickle instructions."""
     with zipfile.ZipFile(file) as archive:
         content = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     with zipfile.ZipFile(file, "w", compression) as archive:
@@ -264,7 +264,7 @@ def test_instructions_that_no_checkpoint_has_are_refused(tmp_path, monkeypatch):
         return refused(lambda: read(tmp_path / "a.ckpt"))
 
     start = pickle.PROTO + b"\x02"
-    # an error that would tell what was called, a list of lists of lists
+    # an error that would show the called function, a list of lists of lists
     twice = b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(60))
     assert "calls an object without a name" in changed(lambda _: start + b"]q\0" + twice + b")R.")
     assert "nested too deeply" in changed(lambda _: start + b")" + pickle.TUPLE1 * 100_000 + b".")

@@ -1,4 +1,4 @@
-"""Models that go to the hub and come from there, by a stand-in for it: nothing here reaches the network."""
+"""Models that are pushed to the hub and loaded from it. A fake hub replaces the network."""
 
 import inspect
 import json
@@ -29,7 +29,7 @@ NAMES = (
 
 
 class Hub:
-    """What of huggingface_hub is used: repositories as folders, revisions within them."""
+    """A fake of huggingface_hub, with repositories as folders and revisions within them."""
 
     def __init__(self, root: Path, served: Path | None = None) -> None:
         self.root, self.served, self.asked = root, served, []
@@ -80,7 +80,7 @@ class Hub:
 
 
 def cached(folder: Path, cache: Path) -> Path:
-    """A folder as the hub's cache has it: every file a link out of the snapshot."""
+    """A folder as in the hub's cache: every file of the snapshot is a link."""
     blobs, snapshot = cache / "blobs", cache / "snapshots" / "0a1b2c"
     blobs.mkdir(parents=True)
     for index, file in enumerate(path for path in folder.rglob("*") if path.is_file()):
@@ -100,7 +100,7 @@ def hub(monkeypatch, folder, tmp_path):
 
 
 def checked(name: str, stub: Hub) -> Callable[..., Any]:
-    """The stand-in's answer to a call that the library itself would take."""
+    """A function of the fake hub that first checks its arguments against the library's signature."""
     signature = inspect.signature(getattr(huggingface_hub, name))
 
     def call(*args: Any, **options: Any) -> Any:
@@ -117,7 +117,7 @@ def test_pushing_writes_the_folder(model, folder, hub):
         assert (pushed / name).read_bytes() == (folder / name).read_bytes()
     assert 'unmask.load("me/my-mdlm")' in (pushed / "README.md").read_text()
     model.push_to_hub("bare", revision="try", commit_message="first try", licence="mit")
-    branch = hub.place("me/bare", "try")  # a bare name is that of whoever is logged in
+    branch = hub.place("me/bare", "try")  # a bare name belongs to the logged-in user
     card = (branch / "README.md").read_text()
     assert 'unmask.load("me/bare")' in card and "license: 'mit'" in card
     assert not any(hub.place("me/bare", None).iterdir())
@@ -127,7 +127,7 @@ def test_pushing_writes_the_folder(model, folder, hub):
     )
 
 
-def test_pushing_again_takes_away_the_weights_that_were_pushed_before_and_nothing_else(model, hub):
+def test_pushing_again_deletes_only_the_weights_of_the_previous_push(model, hub):
     model.push_to_hub("me/again", shard="10KB")
     pushed = hub.place("me/again", None)
     others = {"adapter.safetensors", "model-of-mine.safetensors", "images/plot.png"}
@@ -140,11 +140,11 @@ def test_pushing_again_takes_away_the_weights_that_were_pushed_before_and_nothin
     assert left == {"model.safetensors"} | {name for name in others if "safetensors" in name}
     assert (pushed / "images" / "plot.png").is_file()
     tokens = some_tokens(model)
-    model.method.serve()  # as a model is that was loaded
+    model.method.serve()  # as in a loaded model
     assert torch.equal(logits(unmask.load(pushed), tokens), logits(model, tokens))
     model.push_to_hub("me/again", shard="10KB")
     assert not (pushed / "model.safetensors").exists()
-    # an index that somebody else wrote, or broke, names nothing that is taken away
+    # nothing is deleted because of a foreign or broken index
     for index in ('{"weight_map": {"a": "*", "b": "adapter.safetensors"}}', "[1]", "{"):
         (pushed / huggingface.INDEX).write_text(index)
         model.push_to_hub("me/again")
@@ -153,7 +153,7 @@ def test_pushing_again_takes_away_the_weights_that_were_pushed_before_and_nothin
 
 
 def private(root: Path) -> unmask.Model:
-    """A model whose configuration says where everything lies."""
+    """A model whose configuration contains local paths."""
     model = tiny()
     there = root / "alice" / "secret"
     there.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def private(root: Path) -> unmask.Model:
     return replace(model, config=replace(model.config, data=data, init_from=init_from))
 
 
-def test_nothing_published_says_where_files_lie(hub, tmp_path):
+def test_published_files_contain_no_local_paths(hub, tmp_path):
     model = private(tmp_path)
     model.save_pretrained(tmp_path / "out")
     model.push_to_hub("me/private", card=f"# Mine\ntrained on {model.config.data.valid}\n")
@@ -191,9 +191,9 @@ def test_nothing_published_says_where_files_lie(hub, tmp_path):
     assert (config.init_from, config.data.tokenizer.source) == ("first", "elsewhere:words.txt")
 
 
-def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monkeypatch):
+def test_a_hub_name_is_loaded_like_a_folder(model, hub, tmp_path, monkeypatch):
     tokens = some_tokens(model)
-    model.method.serve()  # as a model is that was loaded
+    model.method.serve()  # as in a loaded model
     assert torch.equal(logits(unmask.load("me/my-mdlm"), tokens), logits(model, tokens))
     unmask.load("hf:bare")
     assert hub.asked == ["me/my-mdlm", "bare"]
@@ -209,7 +209,7 @@ def test_a_name_of_the_hub_takes_the_way_of_a_folder(model, hub, tmp_path, monke
     assert len(hub.asked) == asked
 
 
-def test_a_link_leads_no_further_than_the_cache_of_its_model(hub, tmp_path):
+def test_a_link_out_of_the_models_cache_is_refused(hub, tmp_path):
     file = hub.served / "tokenizer" / "vocabulary.json"
     shutil.copy(file, tmp_path / "elsewhere.json")
     file.unlink()
@@ -217,7 +217,7 @@ def test_a_link_leads_no_further_than_the_cache_of_its_model(hub, tmp_path):
     assert "leads out of its folder" in refused(lambda: unmask.load("me/my-mdlm"))
 
 
-def test_a_revision_is_asked_for(hub, tmp_path, monkeypatch):
+def test_a_revision_is_requested(hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     unmask.load("me/my-mdlm", revision="v1.0")
     unmask.load("me/my-mdlm@refs/pr/1")
@@ -237,7 +237,7 @@ def test_a_revision_is_asked_for(hub, tmp_path, monkeypatch):
     assert hub.asked == pinned
 
 
-def test_a_tokenizer_from_the_hub_is_called_by_its_name(hub, tmp_path):
+def test_a_hub_tokenizer_keeps_its_name(hub, tmp_path):
     hub.served = FIXTURE
     found = reading.fetch("somebody/mdlm@v2")
     assert found.config.data.tokenizer.path == "somebody/mdlm"
@@ -246,7 +246,7 @@ def test_a_tokenizer_from_the_hub_is_called_by_its_name(hub, tmp_path):
     assert tree["run"]["data"]["tokenizer"]["path"] == "somebody/mdlm"
 
 
-def test_a_checkpoint_without_a_tokenizer_takes_the_usual_one(hub, tmp_path, monkeypatch):
+def test_a_checkpoint_without_a_tokenizer_uses_the_default_one(hub, tmp_path, monkeypatch):
     monkeypatch.setitem(foreign_format._DEFAULT_TOKENIZERS, 98, "somebody/words")
     words = [f"w{i}" for i in range(95)]
     (tmp_path / "vocab.txt").write_text("\n".join([*words, "[CLS]", "[SEP]"]))

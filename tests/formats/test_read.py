@@ -1,4 +1,4 @@
-"""Checkpoints of others say here what they say at home, and what does not fit is named."""
+"""Checkpoints of other projects have the same outputs here, and misfits are named in the error."""
 
 import json
 import shutil
@@ -73,7 +73,7 @@ BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
         *[("MPNet", 1, 0), ("DebertaV2", 0, 0), ("DebertaV2", 0, 2)],
     ],
 )
-def test_an_encoder_is_itself(tmp_path, family, pad, types):
+def test_an_encoder_has_the_logits_of_transformers(tmp_path, family, pad, types):
     config = getattr(transformers, f"{family}Config")(
         vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         intermediate_size=48, max_position_embeddings=20, type_vocab_size=types, pad_token_id=pad,
@@ -86,7 +86,7 @@ def test_an_encoder_is_itself(tmp_path, family, pad, types):
     vocabulary(tmp_path, 50, *BERT)
     model = unmask.load(tmp_path)
     backbone = model.method.backbone
-    # the first position of RoBERTa and MPNet is the one behind their pad
+    # the first position of RoBERTa and MPNet is their pad id + 1
     assert model.length == (20 if family in ("Bert", "DebertaV2") else 20 - pad - 1)
     x = torch.randint(5, 50, (3, model.length), generator=torch.Generator().manual_seed(0))
     valid = torch.arange(model.length) < torch.tensor([[model.length], [5], [2]])
@@ -100,7 +100,7 @@ def test_an_encoder_is_itself(tmp_path, family, pad, types):
     assert str(model.fill("the [MASK] sat")[0]).startswith("the ")
     longest = torch.zeros(1, model.length + 1, dtype=torch.long)
     assert "positions" in refused(lambda: backbone.features(longest))
-    vocabulary(tmp_path, 53, *BERT)  # a tokenizer that has learned more words
+    vocabulary(tmp_path, 53, *BERT)  # a tokenizer with more words than the network
     grown = unmask.load(tmp_path)
     assert grown.tokenizer.vocabulary.size == len(grown.method.backbone.embedding.weight) == 53
     torch.testing.assert_close(logits(grown, x)[..., :50], logits(model, x))
@@ -133,7 +133,7 @@ def test_an_encoder_without_a_head_gets_a_tied_one(tmp_path, family):
     assert model.perplexity(["the cat sat on a mat"]).certificate == "upper"
 
 
-def test_an_encoder_is_where_an_mdlm_starts(tmp_path):
+def test_an_mdlm_starts_from_an_encoder(tmp_path):
     config = transformers.BertConfig(
         vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=16,
@@ -155,7 +155,7 @@ def test_an_encoder_is_where_an_mdlm_starts(tmp_path):
     assert model.perplexity(["the cat sat on a mat"]).nats < before.nats - 1
 
 
-def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
+def test_gpt2_has_the_logits_of_transformers_and_mask_differs_from_pad(tmp_path):
     config = transformers.GPT2Config(
         vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=20,
         bos_token_id=59, eos_token_id=59,
@@ -177,7 +177,7 @@ def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
         cache = KVState(9)
         pieces = [backbone.features(part, state=cache) for part in x.split([4, 1, 1, 3], 1)]
         torch.testing.assert_close(torch.cat(pieces, 1), backbone.features(x))
-    # what follows <|endoftext|> and a prompt, token by token, and what a text costs
+    # the continuation of <|endoftext|> and of a prompt, token by token, and the nats of a text
     ids = [59, *x[0, 1:].tolist()]
     theirs_next = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0, :-1]
     costs = -theirs_next.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].detach()
@@ -193,12 +193,12 @@ def test_gpt2_is_itself_and_mask_does_not_meet_pad(tmp_path):
         torch.testing.assert_close(found, theirs_next[column - 1].detach(), **CLOSE)
     changed = row.clone()
     changed[0, 2] = (changed[0, 2] + 1) % 59
-    with torch.no_grad():  # what was read before is forgotten from there on
+    with torch.no_grad():  # the cache is cropped from there on
         found = denoise(changed, t, (torch.tensor([0]), torch.tensor([5])))[0, :60]
         torch.testing.assert_close(found, theirs(changed).logits.log_softmax(-1)[0, 4], **CLOSE)
     assert "first token" in refused(lambda: denoise(row, t, (torch.tensor([0]), torch.tensor([0]))))
     (tmp_path / "tokenizer.json").unlink()
-    bare = unmask.load(tmp_path)  # nobody tells what its tokens are, and MASK is none of them
+    bare = unmask.load(tmp_path)  # without a tokenizer; MASK is an extra id
     assert bare.tokenizer.vocabulary.mask_id == 60
     with torch.no_grad():
         torch.testing.assert_close(logits(bare, x)[..., :60], own, **CLOSE)
@@ -226,7 +226,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("name", MISFITS)
-def test_what_does_not_fit_is_named(folder, name):
+def test_weights_that_do_not_fit_are_named(folder, name):
     how, message = MISFITS[name]
     retensor(folder, how)
     assert message in refused(lambda: unmask.load(folder))

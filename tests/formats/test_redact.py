@@ -1,4 +1,4 @@
-"""What others read of where a run's text lay: names alone, in cards and configurations."""
+"""Published cards and configurations contain only the names of a run's data files, not their folders."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_the_command_of_a_card_names_files_alone():
 
 
 @pytest.mark.parametrize("path", [".", "/", "..", "~", "./", "data/", "../..", "-"])
-def test_a_path_that_says_nothing_of_a_machine_leaves_a_card_alone(path):
+def test_a_card_without_local_paths_is_not_changed(path):
     card = "See https://example.com/data/readme.md, ~3.14 nats... and/or ../data/x - 50/50."
     assert without_paths(card, resolve({}, [("data.train", path)])) == card
 
@@ -68,15 +68,13 @@ def test_a_card_has_the_names_of_whole_paths(path, told):
     assert without_paths(card.format(path), resolve({}, [("data.train", path)])) == expected
 
 
-def test_a_file_that_is_called_the_same_is_not_the_text_of_a_model_from_elsewhere(
-    tmp_path, monkeypatch
-):
+def test_a_local_file_of_the_same_name_is_not_the_text_of_a_downloaded_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.txt").write_text("something else entirely\n" * 50)
     model = tiny()
     data = replace(model.config.data, train="/elsewhere/train.txt", separator="line", cache="cache")
     model = replace(model, config=replace(model.config, data=data))
-    for name in ("once", "twice"):  # and so in whoever saves it again
+    for name in ("once", "twice"):  # also after saving it again
         model.save_pretrained(name)
         model = unmask.load(name)
         assert refused(lambda model=model: model.perplexity(draws=1)) == (

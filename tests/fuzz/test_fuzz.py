@@ -1,4 +1,4 @@
-"""Hostile files in small; `benchmarks/fuzz.py` gives the loaders 12,500."""
+"""Some hostile files for each loader; `benchmarks/fuzz.py` gives the loaders 12,500."""
 
 import runpy
 import signal

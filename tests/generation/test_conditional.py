@@ -1,4 +1,4 @@
-"""Models of pairs, trained in seconds: they write targets, measure them, and refuse what they cannot."""
+"""Models of pairs, trained in seconds: generation and likelihood of targets, translation, and refusals."""
 
 import json
 import random
@@ -61,7 +61,7 @@ def write_pairs(path: Path, words: list[str]) -> str:
 
 
 def trained(folder: Path, method: str) -> Path:
-    """The run folder of a model that turns words round."""
+    """The run folder of a model that reverses words."""
     settings = {
         **SETTINGS,
         "data.train": write_pairs(folder / "train.jsonl", [*SEEN, "a" * 12]),
@@ -94,12 +94,12 @@ def mdlm(models) -> unmask.Model:
 
 
 @pytest.mark.parametrize("method", OWN)
-def test_a_tiny_model_turns_words_that_it_has_not_seen(method, models):
+def test_a_tiny_model_reverses_unseen_words(method, models):
     texts = [str(result) for result in models[method].generate(UNSEEN, strategy="deterministic")]
     right = sum(text == turned(word) for text, word in zip(texts, UNSEEN, strict=True))
     assert right > 0.3 * len(UNSEEN)  # chance is one in hundreds
     lengths = sum(len(text) == len(word) for text, word in zip(texts, UNSEEN, strict=True))
-    assert lengths > 0.7 * len(UNSEEN)  # where a target ends is learned too
+    assert lengths > 0.7 * len(UNSEEN)  # the model also learns the length of a target
 
 
 @pytest.mark.parametrize("method", OWN)
@@ -110,7 +110,7 @@ def test_the_perplexity_is_of_targets_with_one_end_each(method, models):
     assert bound.characters == sum(map(len, UNSEEN))
     pairs = [(word, turned(word)) for word in UNSEEN]
     assert model.perplexity(pairs) == bound
-    assert bound.nats < 0.7  # a letter at random is more than 2
+    assert bound.nats < 0.7  # a random letter costs more than 2
     wrong = model.perplexity([(word, turned(word)[::-1]) for word in UNSEEN if word != word[::-1]])
     assert wrong.nats > 2 * bound.nats
 
@@ -122,7 +122,7 @@ def test_left_to_right_a_target_and_its_end_are_measured_exactly(mdlm):
         mdlm.perplexity([("abc", "CBA")], order="random")
 
 
-def test_pairs_that_do_not_fit_are_told_with_the_perplexity(mdlm, runs, tmp_path, capsys):
+def test_pairs_that_do_not_fit_are_reported_with_the_perplexity(mdlm, runs, tmp_path, capsys):
     assert mdlm.perplexity([("abc", "CBA"), ("abcdefg", "GFEDCBA")]).left_out == 1
     data = write_pairs(tmp_path / "long.jsonl", ["ab", "abcdefg", "abcdefgh"])
     assert main(["evaluate", str(runs["mdlm"]), "--data", data, "--draws", "2"]) == 0
@@ -131,9 +131,9 @@ def test_pairs_that_do_not_fit_are_told_with_the_perplexity(mdlm, runs, tmp_path
     assert "left out" not in capsys.readouterr().out
 
 
-def test_what_the_tokenizer_does_not_know_is_counted(mdlm, runs, tmp_path, capsys):
-    """One token stands for all of it, so that bits per byte are of another text: no bound, not exact."""
-    unknown = "中文"  # in the target; one in the source is nobody's to predict
+def test_unknown_tokens_are_counted(mdlm, runs, tmp_path, capsys):
+    """One token replaces any unknown text, so bits per byte belong to another text: no bound, not exact."""
+    unknown = "中文"  # in the target; unknown text in the source is not predicted
     assert mdlm.perplexity([("abc", unknown), (f"a{unknown}", "A")], draws=2).unknown == 2
     assert mdlm.perplexity([("abc", "CBA")], draws=2).unknown == 0
     file = tmp_path / "foreign.jsonl"
@@ -147,14 +147,14 @@ def test_what_the_tokenizer_does_not_know_is_counted(mdlm, runs, tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["unknown"] == 2
 
 
-def test_what_is_written_does_not_depend_on_the_company(mdlm):
+def test_a_target_does_not_depend_on_its_batch(mdlm):
     together = mdlm.generate(UNSEEN[:4], seed=[5, 6, 7, 8], sampler="ancestral")
     alone = [mdlm.generate(UNSEEN[i], seed=[5 + i])[0] for i in range(4)]
     assert [(a.text, a.ids, a.calls) for a in together] == [(b.text, b.ids, b.calls) for b in alone]
 
 
-def test_where_a_target_ends_may_be_settled_first(mdlm):
-    """In a call for the end and one for each letter, instead of one for each place of the row."""
+def test_the_end_of_a_target_may_be_drawn_first(mdlm):
+    """It takes one call for the end and one for each letter, instead of one for each position of the row."""
     how = {"sampler": "confidence", "strategy": "deterministic"}
     found = mdlm.generate(UNSEEN, ending="first", **how)
     assert all(result.calls == len(result.ids) for result in found)  # EOS is one of them
@@ -182,7 +182,7 @@ def test_frames_keep_the_source(mdlm):
     assert not (frames[-1].tokens == mdlm.tokenizer.vocabulary.mask_id).any()
 
 
-def test_a_constraint_is_one_on_the_target(mdlm):
+def test_a_constraint_applies_to_the_target(mdlm):
     texts = mdlm.generate("abc", n=4, regex="[A-C]{2}D?")
     assert all(text.text[:2].strip("ABC") == "" and len(text.text) in (2, 3) for text in texts)
     with pytest.raises(UnmaskError) as caught:
@@ -222,14 +222,14 @@ def test_a_constraint_is_one_on_the_target(mdlm):
         (lambda model: model.perplexity(packing="split"), "set data.packing to pad"),
     ],
 )
-def test_what_a_model_of_pairs_cannot_do_is_one_line(ask, message, mdlm):
+def test_unsupported_calls_of_a_model_of_pairs_are_one_line(ask, message, mdlm):
     with pytest.raises(UnmaskError) as caught:
         ask(mdlm)
     assert message in one_line(caught)
 
 
 def text_model(model: unmask.Model) -> unmask.Model:
-    """The same weights, as those of a model of text."""
+    """A model of text with the same weights."""
     data = replace(model.config.data, source_field="", target_field="")
     return unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
 
@@ -273,7 +273,7 @@ def test_a_model_of_pairs_is_refused_before_a_judge_is_fetched(suite, runs, monk
     assert "a model of pairs writes targets for sources" in capsys.readouterr().err
 
 
-def test_a_diffusion_is_not_shown_where_targets_end(tmp_path):
+def test_a_diffusion_model_needs_filled_targets(tmp_path):
     settings = {
         **SETTINGS,
         "data.train": write_pairs(tmp_path / "train.jsonl", SEEN),
@@ -304,19 +304,20 @@ def test_a_data_set_is_translated_and_scored(method, models, tmp_path):
     assert found.references == [["BA", "BA BA"], ["X X X X"], ["Y"]]
     assert found.hypotheses[1] == ""
     assert (found.too_long, found.bleu.texts) == (1, 3)
-    expected = model.generate(["ab", "abcdefg"], **found.decoding)  # it just fits
+    expected = model.generate(["ab", "abcdefg"], **found.decoding)  # the longest source that fits
     assert found.hypotheses[::2] == [str(result) for result in expected]
     assert found.calls == sum(result.calls for result in expected) / 2
     assert found.exact == (found.hypotheses[0] in ("BA", "BA BA")) + (found.hypotheses[2] == "Y")
     first = translate(model, str(path), sources=1)
     assert first.sources == ["ab"]
-    assert first.bleu is None and first.to_dict()["score"] is None  # of targets that have two words
+    # targets of two words have no BLEU
+    assert first.bleu is None and first.to_dict()["score"] is None
     shorter = translate(model, str(path), length=9)
     assert shorter.too_long == 2 and shorter.hypotheses[1:] == ["", ""]
 
 
-def test_a_set_of_which_a_pair_cannot_be_read_has_no_score(mdlm, tmp_path):
-    """That of the others would be called the set's; in training one of 200 may be passed over."""
+def test_a_set_with_an_unreadable_pair_has_no_score(mdlm, tmp_path):
+    """A score of the other pairs would not be the score of the set. Training may skip one pair of 200."""
     (tmp_path / "test.word").write_text("ab\n" * 200)
     (tmp_path / "test.turned").write_text("B A B A\n" * 7 + "\n" + "B A B A\n" * 192)
     with pytest.raises(UnmaskError) as caught:
@@ -340,7 +341,7 @@ def translation(model: Path, *options: str) -> int:
     return main(["evaluate", "translation", str(model), *options])
 
 
-def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
+def test_the_suite_prints_scores_and_saves_hypotheses(runs, tmp_path, capsys):
     file = tmp_path / "out.txt"
     data = tmp_path / "test.jsonl"
     pairs = [{"word": word, "turned": " ".join(turned(word) + "AB")} for word in UNSEEN]
@@ -360,13 +361,11 @@ def test_the_suite_prints_and_keeps_what_was_written(runs, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "BLEU" in printed
     assert "confidence, deterministic, length first, seed 5" in printed
-    # whole: figures of other signatures cannot be compared
+    # the whole signature, because scores with different signatures cannot be compared
     assert figures["signature"] in "".join(printed.split()).replace("│", "")
 
 
-def test_a_place_for_hypotheses_is_looked_for_before_anything_is_written(
-    runs, tmp_path, monkeypatch, capsys
-):
+def test_the_path_of_hypotheses_is_checked_before_translation(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         "unmask.evaluation.suites.translation.translate", lambda *args, **options: pytest.fail()
     )
@@ -400,4 +399,4 @@ def test_a_picture_shows_the_target(mdlm):
     new, confidence = [False] * 5 + [True] * 5, [0.0] * 5 + [0.9] * 5
     text = Picture(mdlm.tokenizer, Console(), conditional=True).row(ids, new, confidence)
     assert text.plain == f"CB{MASK}"
-    assert "bold green" in str(text.spans[0].style)  # what is new, and sure
+    assert "bold green" in str(text.spans[0].style)  # new tokens with high confidence

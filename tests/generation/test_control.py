@@ -1,4 +1,4 @@
-"""What a user decides: the sampler and its settings, where a text ends, which part of it is rewritten."""
+"""Settings of a user: the sampler and its options, the end of a text, and the part that is rewritten."""
 
 import re
 from itertools import pairwise
@@ -21,7 +21,7 @@ ANY_ORDER = [name for name in MASK_SAMPLERS if name != "analytic"]
 
 
 def assert_alone(model, name: str, prompts: list[str], every: int) -> None:
-    """Prompts together, and each of so many of them alone."""
+    """Generates prompts together, and every `every`-th of them alone."""
     together = model.generate(prompts, sampler=name, seed=11)
     assert len(together) == len(prompts)
     for prompt, result in list(zip(prompts, together, strict=True))[::every]:
@@ -34,12 +34,12 @@ THIRTY_TWO = [f"{PROMPTS[i % len(PROMPTS)]}{' the' * (i % 5)}" for i in range(32
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ANY_ORDER)
-def test_thirty_two_prompts_together_are_what_they_are_alone(model, name, every):
+def test_thirty_two_prompts_together_equal_each_alone(model, name, every):
     assert_alone(model, name, THIRTY_TWO, every)
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
-def test_analytic_texts_together_are_what_they_are_alone(tmp_path, every):
+def test_analytic_texts_together_equal_each_alone(tmp_path, every):
     model = unmask.load(train_tiny(tmp_path, "bpe", "sedd", "dit"))
     assert_alone(model, "analytic", THIRTY_TWO, every)
 
@@ -58,7 +58,7 @@ def test_every_sampler_writes_long_texts(model, name):
     assert len(long.ids) == 2 * LENGTH + 5
 
 
-def test_a_sampler_is_set_where_it_is_named(model):
+def test_a_samplers_name_may_contain_its_settings(model):
     def written(**options):
         return [content(result) for result in model.generate("The", n=6, seed=1, **options)]
 
@@ -66,7 +66,8 @@ def test_a_sampler_is_set_where_it_is_named(model):
     assert written(sampler="ancestral:steps=6,grid=cosine") == six
     assert written(sampler="ancestral", steps=6, grid="cosine") == six
     assert written(steps=6, grid="cosine") == six
-    assert written(sampler="ancestral:steps=6", steps=9, grid="cosine") == six  # the nearer one
+    # the setting in the name wins
+    assert written(sampler="ancestral:steps=6", steps=9, grid="cosine") == six
     assert written(steps=6) != six
     assert written(sampler="first_hitting") == written(sampler=FirstHitting())
     given = written(grid="1,0.5,0.1,0")
@@ -130,7 +131,7 @@ def test_a_gap_of_a_thousand_million_is_refused(model):
 
 
 @pytest.mark.parametrize("options", [{"temperature": 1e-50}, {"top_p": 1e-50}, {"top_k": 10**9}])
-def test_extreme_settings_are_sharp_or_nothing(model, options):
+def test_extreme_settings_are_greedy_or_have_no_effect(model, options):
     (extreme,) = model.generate("The", **options)
     (plain,) = model.generate("The", **({} if "top_k" in options else {"temperature": 0.0}))
     assert content(extreme) == content(plain)
@@ -190,7 +191,8 @@ def test_words_that_must_occur_are_not_pushed_to_the_end(model):
     texts = [str(r) for r in model.generate(n=30, length=24, include=["stone"], stop=False)]
     places = [text.index("stone") / len(text) for text in texts]
     assert min(places) < 0.2 and max(places) > 0.6
-    for result in model.generate(n=8, length="auto", include=["stone"]):  # nor far beyond
+    # the text is not much longer either
+    for result in model.generate(n=8, length="auto", include=["stone"]):
         assert "stone" in model.tokenizer.decode(result.ids[: LENGTH + 8])
 
 
@@ -218,7 +220,7 @@ def test_an_impossible_constraint_is_refused_before_any_call(model, options, mes
     assert message in one_line(caught)
 
 
-# Where a text ends
+# The end of a text
 
 
 def test_a_text_of_automatic_length_ends_itself(either):
@@ -238,10 +240,10 @@ def test_a_text_of_automatic_length_ends_itself(either):
         (
             'The big cat sat on the mat. He said "Yes. I',
             "The big cat sat on the mat.",
-        ),  # no quotation stays open
+        ),  # a text does not end inside a quotation
         ("The cat saw Mr. Fox and", None),
-        ("The cat sat.", None),  # ends with its length
-        ("A. The cat sat on the mat", None),  # too little would remain
+        ("The cat sat.", None),  # the sentence ends at the end of the text
+        ("A. The cat sat on the mat", None),  # too little text would remain
         ("The cat has 3.5 mats", None),
     ],
 )
@@ -269,13 +271,13 @@ def test_a_text_that_fills_its_length_ends_with_a_sentence_everywhere(model):
     assert len(whole.ids) == LENGTH
 
 
-def test_nothing_is_written_behind_the_end_of_a_long_text(either):
+def test_nothing_is_generated_after_the_end_of_a_long_text(either):
     v = either.tokenizer.vocabulary
     for result in either.generate(n=8, length=4 * LENGTH):
         assert v.eos_id not in result.ids[:-1]
         assert not {v.mask_id, v.pad_id} & set(result.ids)
         windows = -(-len(result.ids) // (LENGTH // 2 - 1)) + 1
-        assert result.calls <= windows * LENGTH  # and not those of the whole canvas
+        assert result.calls <= windows * LENGTH  # not those of the whole canvas
 
 
 # Editing
@@ -300,7 +302,7 @@ def test_a_share_is_rewritten_and_the_rest_kept(model):
         rewritten.update(changed)
         again = model.edit(TEXT, remask=0.3, temperature=3.0, seed=result.seed)[0]
         assert content(again) == content(result)
-    assert len(rewritten) > count  # other places in other texts
+    assert len(rewritten) > count  # each text has other positions
 
 
 def test_a_span_is_rewritten(model):
@@ -313,7 +315,7 @@ def test_a_span_is_rewritten(model):
     assert len({str(result) for result in results}) > 1
 
 
-def test_what_fits_least_is_rewritten(model):
+def test_the_least_likely_tokens_are_rewritten(model):
     odd = TEXT.replace("dog", "qqq")
     ids = model.tokenizer.encode(odd)
     strange = {i for i, token in enumerate(ids) if "q" in model.tokenizer.decode([token])}
@@ -324,7 +326,7 @@ def test_what_fits_least_is_rewritten(model):
     assert strange <= {int(column) - 1 for column in hidden[0].nonzero()}
 
 
-def test_mistakes_are_told_before_the_least_likely_tokens_are_sought(model, monkeypatch):
+def test_mistakes_are_reported_before_tokens_are_scored(model, monkeypatch):
     monkeypatch.setattr(model.method, "log_x_theta", None)
     for options in ({"sampler": "nope"}, {"temperature": -1.0}, {"regex": "a"}, {"seed": [1, 2]}):
         with pytest.raises(UnmaskError):
@@ -418,6 +420,6 @@ def test_texts_and_their_windows_and_parts_share_no_seed(model):
     options = {"length": 3 * LENGTH, "stop": False, "temperature": 1e6, "sampler": "left_to_right"}
     texts = [result.ids for result in model.generate(n=3, **options)]
     body = LENGTH - 2
-    for other in texts[1:]:  # windows of one text are not the beginnings of others
+    for other in texts[1:]:  # windows of one text differ from the beginnings of others
         for start in range(body // 2, 2 * LENGTH):
             assert alike(texts[0][start : start + body], other[1 : 1 + body]) < 0.5

@@ -1,4 +1,4 @@
-"""Text forming in a terminal: what is shown, in which colour, and what is left out."""
+"""Animated text in a terminal: shown tokens, colours, and left-out frames."""
 
 import io
 
@@ -81,7 +81,7 @@ MASK_ID, EOS = LETTERS.vocabulary.mask_id, LETTERS.vocabulary.eos_id
 
 
 def frame(*texts: str, before: "Frame | None" = None, sure: float = 0.9, calls: int = 1) -> Frame:
-    """Texts in which _ is masked and | the end, compared with the frame before."""
+    """A frame of texts in which _ is masked and | is the end. Changes are relative to `before`."""
     special = {"_": MASK_ID, "|": EOS}
     rows = [[special[c] if c in special else LETTERS.encode(c)[0] for c in text] for text in texts]
     tokens = torch.tensor(rows)
@@ -100,7 +100,7 @@ def terminal(height: int = 20, width: int = 40) -> Console:
 
 
 def drawn(*frames: Frame, console: Console | None = None) -> str:
-    """The picture of the last of some frames, with its colours."""
+    """The picture of the last frame, with its colours."""
     console = console or terminal()
     picture = Picture(LETTERS, console)
     for one in frames:
@@ -114,18 +114,18 @@ def styled(code: str, text: str) -> str:
 
 
 @pytest.mark.parametrize(("sure", "code"), [(0.71, "1;32"), (0.31, "1;33"), (0.29, "1;31")])
-def test_what_is_new_is_coloured_by_confidence(sure, code):
+def test_new_tokens_are_coloured_by_confidence(sure, code):
     before = frame("a_c_")
     out = drawn(frame("abc_", before=before, sure=sure))
     assert out.startswith("a" + styled(code, "b") + "c" + styled("2", MASK))
 
 
-def test_what_is_taken_back_is_a_mask_in_colour():
+def test_remasked_tokens_are_coloured_masks():
     out = drawn(frame("a__", before=frame("ab_")))
     assert out.startswith("a" + styled("1;35", MASK) + styled("2", MASK))
 
 
-def test_what_changed_in_a_frame_that_was_not_drawn_is_new():
+def test_changes_of_skipped_frames_are_shown_as_new():
     first = frame("___")
     second = frame("a__", before=first)
     third = frame("ab_", before=second)
@@ -137,7 +137,7 @@ def test_what_changed_in_a_frame_that_was_not_drawn_is_new():
     assert [span.style for span in row.spans] == ["bold green", "dim"]
 
 
-def test_nothing_is_shown_behind_the_end():
+def test_nothing_is_shown_after_the_end():
     assert drawn(frame("ab|_c")).splitlines()[0] == "ab"
     tokenizer = ByteTokenizer()
     v = tokenizer.vocabulary
@@ -146,7 +146,7 @@ def test_nothing_is_shown_behind_the_end():
     assert shown([97, 98], tokenizer) == [97, 98]
 
 
-def test_a_terminal_is_not_told_what_to_do():
+def test_control_characters_of_a_text_are_not_printed():
     picture = Picture(BYTES, terminal())
     ids = BYTES.encode("a\x1b[2J\r\nb\tc")
     text = picture.row(ids, [False] * len(ids), [1.0] * len(ids)).plain
@@ -171,7 +171,7 @@ def test_as_many_texts_as_fit_and_the_rest_is_counted():
     assert "not shown: the end of a text" in long[-1]
 
 
-# All together
+# The whole display
 
 
 def film() -> list[Frame]:
@@ -190,7 +190,7 @@ def test_a_terminal_sees_the_text_form_and_keeps_the_end():
     assert out.endswith("abcd\n\nhg\nframe 4 · calls 4 · t 0.50 · 1.2 s\n")
 
 
-def test_frames_come_no_faster_than_the_eye():
+def test_frames_within_the_pause_are_not_drawn():
     console, frames = terminal(), film()
     watch(iter(frames), LETTERS, console, pause=1000)
     out = console.export_text()
@@ -199,13 +199,13 @@ def test_frames_come_no_faster_than_the_eye():
     assert "abcd\n\nhg\n" in out
 
 
-def test_in_brief_nobody_waits_and_the_texts_stand_alone(monkeypatch):
+def test_brief_display_does_not_wait_and_prints_only_the_texts(monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waited"))
     console = terminal()
     watch(iter(film()), LETTERS, console, brief=True)
     out = console.export_text()
     assert "frame 1 · calls 1" in out
-    assert "frame 2 ·" not in out  # that came too soon to be seen
+    assert "frame 2 ·" not in out  # it came too soon after the first
     assert out.endswith("abcd\n\nhg\n")
 
 
@@ -215,7 +215,7 @@ def test_a_pipe_gets_the_finished_texts_only():
     assert file.getvalue() == "abcd\n\nhg\n"
 
 
-def test_no_frame_shows_nothing():
+def test_without_frames_nothing_is_shown():
     for console in (terminal(), Console(file=io.StringIO())):
         assert watch(iter([]), LETTERS, console) is None
         assert "frame" not in console.file.getvalue()

@@ -1,4 +1,4 @@
-"""Guided sampling against enumeration: the first place of the language is the class, or none."""
+"""Guided sampling against enumeration. The first position of the language is the class, or no class."""
 
 import json
 from itertools import permutations
@@ -27,11 +27,11 @@ from unmask.serve.routes import stream_frames
 from unmask.serve.schemas import Watching, with_options
 
 WORDS, GOOD, BAD, NONE, MASK = 2, 2, 3, 4, 5  # two words, two classes, BOS
-RARELY = 1e-4  # a right sampler fails a test with this chance, once for the fixed seeds
+RARELY = 1e-4  # chance that a correct sampler fails a test with a fresh choice of seeds
 
 
 def labelled_language() -> Language:
-    """p(class) p(text | class); a text without a class is of any. Three words of text behind it."""
+    """p(class) p(text | class) for texts of three words. A text without a class has the mixture of all classes."""
     generator = torch.Generator().manual_seed(1)
     given = torch.softmax(torch.randn(2, WORDS**3, generator=generator).double(), 1)
     by_first = {
@@ -57,7 +57,7 @@ UNLABELLED = torch.cat([torch.full_like(STATES[:, :1], NONE), STATES[:, 1:]], 1)
 
 
 def powers(weight: float) -> torch.Tensor:
-    """The guided oracle at every place of every state, [state, place, token]."""
+    """The guided oracle at every position of every state, [state, position, token]."""
     given = LANGUAGE.conditionals[LANGUAGE.index(STATES, MASK + 1)]
     free = LANGUAGE.conditionals[LANGUAGE.index(UNLABELLED, MASK + 1)]
     mass = torch.where(free > 0, given**weight * free ** (1 - weight), 0.0)
@@ -85,7 +85,7 @@ def sampled(sampler, denoise, rows: int, first: int = GOOD) -> tuple[torch.Tenso
 
 
 def one_at_a_time(weight: float, orders: list[tuple[int, ...]]) -> torch.Tensor:
-    """The texts that the guided oracle writes place by place, mean over orders: the product of its conditionals."""
+    """The distribution of texts that the guided oracle generates token by token: the mean over orders."""
     x = LANGUAGE.sequences
     table = powers(weight)
     number = {tuple(state): index for index, state in enumerate(STATES.tolist())}
@@ -113,10 +113,10 @@ def test_samples_follow_the_enumerated_product_of_powers(sampler, orders, weight
     found = torch.bincount(LANGUAGE.index(tokens, 5), minlength=5**4).double()
     assert p_value(found, expected) > RARELY
     others = [one_at_a_time(other, orders) for other in (0.0, 1.0, 3.0) if other != weight]
-    assert all(p_value(found, other) < 1e-6 for other in others)  # and the test would notice
+    assert all(p_value(found, other) < 1e-6 for other in others)  # the test can fail
 
 
-def test_calls_count_both_halves():
+def test_guided_calls_count_twice():
     plain, guided = (
         sampled(FirstHitting(), ClassifierFree(LANGUAGE.denoiser, NONE, weight), 6)[1]
         for weight in (1.0, 2.0)
@@ -135,7 +135,7 @@ def test_calls_count_both_halves():
 
 
 class LogLinear:
-    """log p(y | z) = sum of a[place, token] + constant: its first-order expansion is exact."""
+    """log p(y | z) = sum of a[position, token] + constant. Its first-order expansion is exact."""
 
     table = torch.randn(4, 6, generator=torch.Generator().manual_seed(2)).double()
 
@@ -225,7 +225,7 @@ def vectors(tmp_path_factory) -> unmask.Model:
 
 
 def trained(folder: Path, changes: dict[str, str]) -> unmask.Model:
-    """Texts of eight letters: three in four are the letter of their class."""
+    """A model of texts of eight letters. Three of four letters are that of the class."""
     own = torch.rand(600, 8, generator=torch.Generator().manual_seed(0)) < 0.75
     records = [
         {"kind": "ab"[row % 2], "text": "".join("ab"[(row + (not o)) % 2] for o in letters)}
@@ -258,7 +258,7 @@ def trained(folder: Path, changes: dict[str, str]) -> unmask.Model:
 
 
 def share_of_a(model: unmask.Model, **options) -> float:
-    """How many of the letters are a's."""
+    """The share of a's among the letters of generated texts."""
     results = model.fill("[MASK:8]", n=400, regex="[ab]{8}", batch=400, **options)
     letters = "".join(str(result) for result in results)
     assert set(letters) == {"a", "b"}
@@ -267,7 +267,8 @@ def share_of_a(model: unmask.Model, **options) -> float:
 
 def test_a_trained_model_follows_its_label_and_guidance_strengthens_it(model):
     free, a, b = (share_of_a(model, label=label) for label in (None, "a", "b"))
-    reach = 0.12  # so short a training is moved that far by rounding; of a deaf model all were 0.5
+    # effect of rounding on so short a training; a model without labels has 0.5 everywhere
+    reach = 0.12
     assert abs(free - 0.5) < reach
     assert abs(a - 0.75) < reach and abs(b - 0.25) < reach
     assert share_of_a(model, label="a", guidance=0) == free
@@ -285,7 +286,7 @@ def test_a_trained_model_guides_itself_as_a_classifier(model):
 
 
 def letters_a(model: unmask.Model, **options) -> float:
-    """The share of a's among the letters that a model of vectors writes."""
+    """The share of a's among the letters that a model of vectors generates."""
     results = model.fill("[MASK:8]", n=60, batch=60, steps=12, **options)
     letters = [letter for result in results for letter in str(result) if letter in "ab"]
     return letters.count("a") / len(letters)
@@ -299,7 +300,7 @@ def test_classifier_free_guidance_of_vectors_moves_from_one_estimate_to_the_othe
     alpha, _ = signal(gamma[:, None])
 
     def estimated(first: int) -> tuple[torch.Tensor, ...]:
-        """The estimate of a row with this class token, and the inputs that it is of."""
+        """The estimate of a row with this class token, and its inputs."""
         code = method.codes.detach().double()[first]
         z, guess = noise.clone(), torch.zeros_like(noise)
         z[:, 0] += alpha * code
@@ -343,7 +344,7 @@ def test_a_mistake_is_one_line(model, options, message):
 # Style
 
 
-def test_a_style_rewrites_the_tokens_that_speak_against_it(model):
+def test_a_style_rewrites_the_tokens_that_contradict_it(model):
     text = "bbabbbab"
     against = {place for place, letter in enumerate(text) if letter == "b"}
     for result in model.edit(text, style="a", remask_style=0.5, n=20):

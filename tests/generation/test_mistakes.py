@@ -1,4 +1,4 @@
-"""Every mistake is one line that says what to mend."""
+"""Every mistake is a one-line error with the mend."""
 
 import math
 from pathlib import Path

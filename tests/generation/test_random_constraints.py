@@ -1,4 +1,4 @@
-"""Random requests: the text satisfies its constraint, or is refused before the network is asked."""
+"""Random constraints: the text satisfies its constraint, or is refused before any network call."""
 
 import random
 import re
@@ -20,7 +20,7 @@ ATOMS = ["a", "The", " ", r"\w", ".", "[a-d]", "[^ ]", "(cat|dog)", r"\.", "é"]
 NAMES = [name for name in MASK_SAMPLERS if name != "analytic"]
 
 phrases = st.text(LETTERS, min_size=1, max_size=4)
-# a hundred patterns, which are compiled once each; tests/constraints has others without end
+# a hundred patterns, each compiled once; tests/constraints generates others at random
 dice = random.Random(0)
 REPEATS = ["", "", "?", "*", "+", "{2}", "{1,3}", "{9}"]
 PATTERNS = [
@@ -42,7 +42,7 @@ requests = st.fixed_dictionaries(
 
 
 class Guess:
-    """A denoiser that costs nothing: some distribution that depends on what is visible."""
+    """A cheap denoiser: a fixed distribution for each set of visible tokens."""
 
     calls = 0
 
@@ -58,7 +58,7 @@ class Guess:
 
 
 def request_property():
-    """The property, anew for each number of examples: settings can be given to it once."""
+    """A new copy of the property, because hypothesis settings can be applied to it only once."""
 
     @given(
         rule=requests,

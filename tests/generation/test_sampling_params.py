@@ -1,4 +1,4 @@
-"""Options are declared once: a surface shows those that name it, and nothing else."""
+"""Sampling options are declared once, and each interface has exactly the options declared for it."""
 
 import argparse
 from typing import Literal, get_args, get_type_hints
@@ -17,7 +17,7 @@ from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
 from unmask.serve.schemas import Completing, Filling, Watching
 
-# what commands, requests and the harness take beside the options of Sampling
+# arguments of commands, requests and the harness that are not options of Sampling
 COMMANDS = {
     *("help", "model", "device", "json", "watch", "time", "precision", "compile", "out", "format"),
     *("prompt", "length", "stop", "text", "file", "remask", "remask_span", "remask_uncertain"),
@@ -71,7 +71,7 @@ def test_the_playground_has_a_control_for_each_declared_option(model):
     assert controls["strategy"]["choices"] == list(STRATEGIES)
 
 
-def test_an_option_for_programs_is_on_no_surface():
+def test_an_option_of_the_python_api_only_is_in_no_other_interface():
     hidden = {one.name for one in options_of(SamplingParams) if not one.on}
     assert hidden == {"batch", "allowed", "json_schema", "processors"}
     assert get_args(get_type_hints(SamplingParams)["strategy"]) == STRATEGIES

@@ -1,4 +1,4 @@
-"""The public functions explain themselves: signatures, docstrings, examples, nearest names."""
+"""Documentation of the public functions: signatures, docstrings, examples, suggestions of names."""
 
 import doctest
 import inspect
@@ -56,14 +56,14 @@ def test_the_examples_run(function, model):
         *[("num_return_sequences", "n"), ("samplr", "sampler"), ("prompt", "prompts")],
     ],
 )
-def test_an_unknown_option_is_answered_with_the_nearest(wrong, right, model):
+def test_an_unknown_option_suggests_the_nearest(wrong, right, model):
     with pytest.raises(
         unmask.UnmaskError, match=f"unknown option {wrong!r}; did you mean {right!r}"
     ):
         model.generate("The", **{wrong: 3})
 
 
-def test_a_misspelled_model_is_answered_with_the_nearest(monkeypatch):
+def test_a_misspelled_model_suggests_the_nearest(monkeypatch):
     monkeypatch.setattr("unmask.shipped.names", lambda: ["stories", "wiki"])
     with pytest.raises(unmask.UnmaskError, match="no model 'storys'; did you mean 'stories'"):
         unmask.load("storys")

@@ -1,4 +1,4 @@
-"""The authors' networks once more, by their names and in plain steps: what ours are held against."""
+"""The authors' networks in plain torch with the authors' weight names, as a reference for the package's networks."""
 
 import math
 
@@ -11,12 +11,12 @@ Weights = dict[str, Tensor]
 
 
 def authors_sigma(t: Tensor) -> Tensor:
-    """Their total noise, -log1p(-(1 - eps) t) with eps 1e-3, whatever the number of steps."""
+    """The authors' total noise, -log1p(-(1 - eps) t) with eps 1e-3 for any number of steps."""
     return -torch.log1p(-(1 - 1e-3) * t)
 
 
 def authors_logits(weights: Weights, tokens: Tensor, sigma: Tensor | None = None) -> Tensor:
-    """What their DIT says; without a sigma, what their AR says, which sees the past only."""
+    """Logits of the authors' DIT; without a sigma those of their AR, which is causal."""
     w = {name.removeprefix("backbone."): tensor for name, tensor in weights.items()}
     x = w["vocab_embed.embedding"][tokens]
     c = None if sigma is None else F.silu(_sigma_map(w, sigma))
@@ -70,7 +70,7 @@ def _sigma_map(w: Weights, sigma: Tensor) -> Tensor:
 
 
 def _modulation(w: Weights, c: Tensor | None, parts: int) -> tuple[Tensor, ...]:
-    """Shifts, scales and gates; their AR has none."""
+    """Shifts, scales and gates; the AR has none."""
     if c is None:
         return (torch.zeros(1),) * parts
     found = c @ w["adaLN_modulation.weight"].T + w["adaLN_modulation.bias"]

@@ -1,4 +1,4 @@
-"""Small models with weights that are not zero, and checkpoints in the layouts of others."""
+"""Small models with weights that are not zero, and checkpoints in the layouts of other projects."""
 
 import itertools
 import sys
@@ -27,7 +27,7 @@ SHAPE = [("backbone.width", "16"), ("backbone.depth", "2"), ("backbone.heads", "
 
 
 def fill(module: torch.nn.Module, scale: float = 0.2) -> None:
-    """No weight at zero, always the same ones."""
+    """Fills all weights with random numbers of a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -35,7 +35,7 @@ def fill(module: torch.nn.Module, scale: float = 0.2) -> None:
 
 
 def tiny(kind: str = "bpe", method: str = "mdlm", **settings: str) -> Model:
-    """A model that knows nothing."""
+    """An untrained model."""
     choices = [("data.length", "24"), ("data.tokenizer.kind", kind), ("method", method)]
     if method == "autoregressive":
         choices.append(("backbone", "causal"))
@@ -70,7 +70,7 @@ def refused(call: Callable[[], Any]) -> str:
 
 @contextmanager
 def omegaconf() -> Iterator[Callable[[Any], Any]]:
-    """Settings as omegaconf pickles them: metadata, the parent and what is held, but no cache of flags."""
+    """Settings as omegaconf pickles them: metadata, parent and content, without the cache of flags."""
     kinds = ("base.Metadata", "base.ContainerMetadata", "nodes.AnyNode")
     kinds += ("dictconfig.DictConfig", "listconfig.ListConfig")
     modules = {"omegaconf": ModuleType("omegaconf")}
@@ -112,7 +112,7 @@ def _without_flags(node: Any) -> dict[str, Any]:
 
 
 def authors_settings(**changes: Any) -> dict[str, Any]:
-    """The authors' configuration, of the fixture's network."""
+    """The authors' configuration for the network of the fixture."""
     network = {"hidden_size": 64, "cond_dim": 32, "n_blocks": 2, "n_heads": 4, "length": 24}
     return {
         "backbone": "dit",
@@ -127,7 +127,7 @@ def authors_settings(**changes: Any) -> dict[str, Any]:
 
 
 class Numbered(torch.nn.Module):
-    """A module whose parameters are registered in the order in which the authors' are."""
+    """A module with parameters in the order of the authors' module."""
 
     def __init__(self, names: list[str], tensors: dict[str, Tensor]) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ CAUSAL = [name for name in ORDER if "adaLN" not in name and "sigma_map" not in n
 
 
 def lightning(file: Path, settings: dict[str, Any], order: list[str] = ORDER, **more: Any) -> Path:
-    """A checkpoint as their trainer writes it: raw weights that are wrong, averages that are right."""
+    """A checkpoint as the authors' trainer writes it, with wrong raw weights and right averages."""
     weights = load_file(FIXTURE / "model.safetensors")
     averaged = Numbered(order, {name: weights[f"backbone.{name}"] for name in order})
     raw = {f"backbone.{name}": tensor + 1 for name, tensor in averaged.state_dict().items()}

@@ -17,7 +17,7 @@ def plugin_file(name: str) -> Path:
 
 @contextmanager
 def plugged(*names: str) -> Iterator[list[ModuleType]]:
-    """Imports plugins, and takes back what they registered at the end."""
+    """Imports plugins, and removes their registrations at the end."""
     before = [(registry, dict(registry._entries)) for registry in Registry.registries]
     try:
         yield [import_plugin(str(plugin_file(name))) for name in names]

@@ -1,6 +1,6 @@
-"""Runs of a tiny MDLM on several processes, as torchrun would start them, forked to spare imports.
+"""Trains a tiny MDLM on several processes, as torchrun starts them, but forked to save imports.
 
-`python several_processes.py JOBS.json` runs jobs one after the other; under torchrun, the one job there is.
+`python several_processes.py JOBS.json` runs jobs one after the other. Under torchrun it runs a single job.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # which DDP and optimizers import: once, before the forks
+import torch._dynamo  # DDP and optimizers import it: import it once, before the forks
 from plugins import plugin_file
 from torch import Tensor
 from training_stand_in import VOCABULARY, TinyLoader
@@ -38,14 +38,14 @@ from unmask.training.trainer import Trainer
 from unmask.training.training_config import DistributedConfig, TrainingConfig
 from unmask.vocabulary import Vocabulary
 
-trainer.draw_curve = lambda run: run  # which costs every job a second
-muon.native_precisions = lambda device: ("fp32",)  # bf16 would blow up the rounding of sums
+trainer.draw_curve = lambda run: run  # drawing takes a second per job
+muon.native_precisions = lambda device: ("fp32",)  # bf16 would enlarge the rounding of sums
 
-FAULT = "fault"  # a file beside the run: the fault has happened
+FAULT = "fault"  # a file next to the run folder: the fault has happened
 
 
 class Rows(TinyLoader):
-    """The tiny rows; keeps a hash of each, and goes wrong in one process at one step if told to."""
+    """The tiny rows. Stores a hash of each, and fails in the process and at the step of `fault`."""
 
     def __init__(self, group: ProcessGroup, run: Path, fault: dict[str, Any]) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ NETWORK = DiT.Config("", 16, 2, 2, dropout=0.1, condition_width=8, gate=0.5)
 
 
 class Faulty(MDLM):
-    """Whose loss is not a number at one step, of one process."""
+    """An MDLM whose loss is not a number at one step of one process."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -99,7 +99,7 @@ class Faulty(MDLM):
 
 
 def faulty_method(fault: dict[str, Any]) -> Faulty:
-    """A tiny MDLM, whose loss is not a number where the fault says so."""
+    """A tiny MDLM whose loss is not a number at the step and process of the fault."""
     torch.manual_seed(7)
     vocabulary = Vocabulary.over(VOCABULARY - 1)
     backbone = DiT(NETWORK, vocabulary)
@@ -111,7 +111,7 @@ def faulty_method(fault: dict[str, Any]) -> Faulty:
 
 
 def plugin_method(name: str) -> Method:
-    """A tiny method by a plugin, or of ours by name: its network, or the method on a network of ours."""
+    """A tiny method with a plugin (a network or a method), or a method of the package by name."""
     torch.manual_seed(7)
     if plugin_file(name).exists():
         import_plugin(str(plugin_file(name)))
@@ -149,7 +149,7 @@ def said(message: str) -> None:
 
 
 def child(job: dict[str, Any]) -> int:
-    """Its exit code, as the command would give it."""
+    """Runs one process of a job. Returns the exit code that the command would have."""
     try:
         train(job)
     except UnmaskError as error:
@@ -163,7 +163,7 @@ def child(job: dict[str, Any]) -> int:
 
 
 def forked(job: dict[str, Any]) -> list[int]:
-    """The exit codes of a job's processes, by rank; the minus of a signal."""
+    """The exit codes of a job's processes, by rank. A signal has its negative number."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -184,7 +184,8 @@ def forked(job: dict[str, Any]) -> list[int]:
                 code = 1
             os._exit(code)
         children.append(process)
-    if job.get("fault", {}).get("kind") == "hang":  # who hangs is ended once the others have
+    # the process that hangs is ended after the others
+    if job.get("fault", {}).get("kind") == "hang":
         others = [p for rank, p in enumerate(children) if rank != job["fault"]["rank"]]
         codes = {p: os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in others}
         stuck = children[job["fault"]["rank"]]

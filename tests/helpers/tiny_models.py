@@ -1,4 +1,4 @@
-"""Models that learn who sat where, in seconds."""
+"""Tiny models of sentences about who sat where, trained in seconds."""
 
 import shutil
 from pathlib import Path
@@ -30,11 +30,11 @@ TINY = [
 SHAPE = [("width", "32"), ("depth", "1"), ("heads", "2"), ("dropout", "0")]
 
 
-_kept: dict[tuple[str, str, str], Path] = {}  # as they were trained, whatever tests do to theirs
+_kept: dict[tuple[str, str, str], Path] = {}  # unchanged copies, because tests may change theirs
 
 
 def train_tiny(folder: Path, tokenizer: str, method: str, backbone: str) -> Path:
-    """The run folder of a model of sentences about who sat where; each kind is trained once."""
+    """The run folder of a tiny model. Each kind is trained once."""
     kind = (tokenizer, method, backbone)
     if kind in _kept:
         return Path(shutil.copytree(_kept[kind], folder / "run"))
@@ -57,12 +57,12 @@ def train_tiny(folder: Path, tokenizer: str, method: str, backbone: str) -> Path
 
 
 def content(result: unmask.Result) -> tuple:
-    """All of a result but the time that it took."""
+    """All fields of a result except its time."""
     return result.text, result.ids, result.calls, result.seed
 
 
 def one_line(caught: pytest.ExceptionInfo) -> str:
-    """The message of an error that was raised, which must be one line."""
+    """The message of a raised error. It must be one line."""
     message = str(caught.value)
     assert message
     assert "\n" not in message

@@ -1,4 +1,4 @@
-"""A tiny method and loader that follow the contract, and a script that kills them."""
+"""A tiny method and a tiny loader for tests of the trainer, and a script that kills their runs."""
 
 import os
 import random
@@ -46,7 +46,7 @@ class TinyNoise(RowNoise):
 
 
 class TinyMethod(Method):
-    """Guess hidden tokens; the head is tied to the embedding."""
+    """Predicts masked tokens. The head is tied to the embedding."""
 
     def __init__(self, dropout: float = 0.1) -> None:
         torch.manual_seed(7)
@@ -75,7 +75,7 @@ class TinyMethod(Method):
 
 
 class TinyLoader:
-    """Rows that depend on (step, row) only; every third row is half padding."""
+    """Rows that depend only on (step, row). Every third row is half padding."""
 
     def __init__(self, delay: float = 0.0) -> None:
         self.delay = delay
@@ -137,7 +137,7 @@ def trainer(
 
 
 def train_in_child(run: Path) -> int:
-    """Fork a process that trains in `run`; its id."""
+    """Forks a process that trains in `run`. Returns its id."""
     child = os.fork()
     if child == 0:
         options = {"steps": 60, "micro_batch": 3, "save_every": 7, "validate_every": 5}
@@ -147,7 +147,7 @@ def train_in_child(run: Path) -> int:
 
 
 def kill_at(step: int, run: Path, child: int, inside: bool) -> None:
-    """SIGKILL the child a little after its log reaches `step`, or inside the save that comes next."""
+    """Sends SIGKILL to the child shortly after its log reaches `step`, or inside the next save."""
     log = JsonLines(run / "log.jsonl")
     while not any(record["step"] >= step for record in log.read()):
         time.sleep(0.002)
@@ -159,12 +159,12 @@ def kill_at(step: int, run: Path, child: int, inside: bool) -> None:
     assert os.waitpid(child, 0)[1] == signal.SIGKILL, f"ended before step {step}"
 
 
-if __name__ == "__main__":  # straight run, killed run, seed, steps to be killed at
-    import torch._dynamo  # which optimizers import: once, before the forks
+if __name__ == "__main__":  # arguments: undisturbed run, killed run, seed, steps of the kills
+    import torch._dynamo  # optimizers import it: import it once, before the forks
 
     import unmask.training.trainer
 
-    unmask.training.trainer.draw_curve = lambda run: run  # which costs every process a second
+    unmask.training.trainer.draw_curve = lambda run: run  # drawing takes a second per process
     torch.set_num_threads(1)
     straight, killed = Path(sys.argv[1]), Path(sys.argv[2])
     random.seed(int(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""A trace of the package's own calls."""
+"""A trace of the calls within the package."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ def project(frame: FrameType) -> str | None:
 class Walk:
     """The files and functions that run, and the stack when the network is first called.
 
-    With `within`, a function's name, only what that function calls counts.
+    With `within`, a function's name, only the calls of that function count.
     """
 
     def __init__(self, within: str = "") -> None:

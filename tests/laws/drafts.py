@@ -37,7 +37,7 @@ def every_sampler() -> Iterator[tuple[str, dict]]:
 
 
 def title(value: object) -> str | None:
-    """How a manner is called in a list of tests."""
+    """The name of a manner in a list of tests."""
     if isinstance(value, dict):
         return ",".join(f"{key}={setting}" for key, setting in value.items()) or "plain"
     return None
@@ -86,7 +86,7 @@ def sample(
     name: str = "loglinear",
     scale: float = 1.0,
 ) -> Tensor:
-    """How often each sequence comes out of the oracle, from one canvas (all MASK unless given)."""
+    """The number of draws of each sequence from the oracle, from one canvas (all MASK by default)."""
     return counts(language, texts(language, sampler, seeds, start, name, scale))
 
 
@@ -98,7 +98,7 @@ def texts(
     name: str = "loglinear",
     scale: float = 1.0,
 ) -> Tensor:
-    """What comes out of the oracle, a row a seed."""
+    """Draws from the oracle, one row for each seed."""
     start = torch.full((language.length,), language.size) if start is None else start
     canvas = Canvas(start.expand(len(seeds), -1).clone(), language.size)
     noise = schedule(name)

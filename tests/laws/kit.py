@@ -214,7 +214,7 @@ def expected_bound(method: Method, language: Language) -> float:
 
 
 def ends_gap(language: Language, alpha_first: float, alpha_last: float) -> float:
-    """What the two ends of time cost over the entropy, because their tokens are guessed all at once.
+    """The excess over the entropy at the two ends of time, where all tokens are predicted at once.
 
     Each token is part of the first guess with chance alpha_first (nothing else visible), of the last
     with 1 - alpha_last (all others visible).
@@ -262,7 +262,7 @@ def reverse_process(
     start: Tensor | None = None,
     times: Sequence[float] | None = None,
 ) -> Tensor:
-    """What T-step sampling with the oracle makes of a canvas (all MASK), the last step revealing the rest."""
+    """The distribution of T-step sampling with the oracle from all MASK; the last step reveals the rest."""
     mass = starting(language, start)
     alpha = alphas(schedule, steps, times)
     return finished(language, _steps_back(language, language.conditionals, alpha, mass))

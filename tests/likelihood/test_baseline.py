@@ -9,7 +9,7 @@ from unmask.likelihood.measured_rows import unigram_nats
 
 
 class Rows:
-    """Given rows with given lengths."""
+    """Rows with given tokens and lengths."""
 
     bytes = characters = 1
 

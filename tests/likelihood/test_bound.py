@@ -6,7 +6,7 @@ import pytest
 
 from unmask.likelihood.bound import pooled_freedom, student_quantile
 
-TABLE = [  # two-sided 99%, as printed in every textbook
+TABLE = [  # two-sided 99%, from a textbook
     (1, 63.657), (2, 9.925), (3, 5.841), (4, 4.604), (5, 4.032), (7, 3.499), (10, 3.169),
     (21, 2.831), (30, 2.750), (60, 2.660), (120, 2.617), (math.inf, 2.576),
 ]  # fmt: skip
@@ -34,9 +34,9 @@ def test_quantiles_fall_smoothly_between_whole_degrees():
 def test_equal_blocks_have_a_degree_for_each_draw_but_one():
     assert pooled_freedom(5, 3.0, 9.0) == 4
     assert pooled_freedom(5, 6 * 3.0, 6 * 9.0) == pytest.approx(24)
-    # a block that varies far more than the others leaves no more than its own
+    # if one block varies far more than the others, only its degrees of freedom remain
     assert pooled_freedom(5, 100.0 + 6 * 0.01, 100.0**2) == pytest.approx(4, rel=1e-2)
 
 
-def test_no_spread_is_no_doubt():
+def test_without_spread_the_degrees_of_freedom_are_infinite():
     assert pooled_freedom(4, 0.0, 0.0) == math.inf

@@ -1,8 +1,7 @@
-"""The 99% interval of every estimator holds the truth in at least 98% of 200 seeds.
+"""The 99% interval of every estimator contains the true value in at least 98% of 200 seeds.
 
-The corpus lists every sequence of a toy language in proportion, so that the truth is the entropy itself
-and nothing but the estimator's noise is to be covered. Seeds are fixed; of 4,000 others 98.9% to
-99.4% hold it, by estimator.
+The corpus lists every sequence of a toy language in proportion. The true value is therefore the entropy, and the only
+error is the estimator's noise. Seeds are fixed. Of 4,000 other seeds 98.9% to 99.4% contain it, by estimator.
 """
 
 from dataclasses import dataclass
@@ -26,14 +25,14 @@ SEEDS, DRAWS = 200, 8
 
 
 def method(kind: str, conditionals: torch.Tensor | None = None, **fields: int) -> Method:
-    """A denoiser, the exact one unless given, in a process that leaves no end of time out."""
+    """A method with a given denoiser or the exact one. Its process includes both ends of time."""
     noise = schedule("loglinear", eps=0.0)
     return table_method(kind, LANGUAGE, noise, conditionals, times="importance", **fields)
 
 
 @dataclass(frozen=True)
 class Together(RowStream):
-    """Many streams as one, so that what is done with their numbers is done once."""
+    """Many streams as one, so that their random numbers are processed once."""
 
     streams: tuple[RowStream, ...]
 
@@ -46,7 +45,7 @@ class Together(RowStream):
 
 @torch.no_grad()
 def bounds(model: Method, seeds: int = SEEDS, draws: int = DRAWS, **how) -> list[Bound]:
-    """What `likelihood` says under many seeds, whose rows stand side by side in one batch."""
+    """The bounds of `likelihood` under many seeds, computed in one batch."""
     estimator, copies = choose_estimator(model, **how), ROWS.repeat(seeds, 1)
     about = Conditions(estimator.certificate, estimator.of, draws, 0, len(ROWS), 1, 1)
     found: list[dict[str, torch.Tensor]] = []
@@ -72,21 +71,21 @@ def _cut(terms: dict[str, torch.Tensor], first: int) -> dict[str, torch.Tensor]:
 
 
 def held(found: list[Bound], truth: float) -> float:
-    """The share of intervals that hold the truth."""
+    """The share of intervals that contain the true value."""
     intervals = [bound.interval for bound in found]
     assert all(low < high for low, high in intervals)
     return sum(low <= truth <= high for low, high in intervals) / len(found)
 
 
 def check_errors(found: list[Bound]) -> None:
-    """The errors are the spread over seeds, known to 4 / sqrt(2 n): no interval is wide for safety."""
+    """The errors equal the spread over seeds to 4 / sqrt(2 n), so no interval is too wide."""
     nats, errors = torch.tensor([(bound.nats, bound.error) for bound in found]).double().unbind(1)
     reported = float(errors.square().mean().sqrt())
     assert reported == pytest.approx(float(nats.std()), rel=4 / (2 * (len(found) - 1)) ** 0.5)
 
 
 @pytest.mark.parametrize("estimator", ["fixed_count", "importance"])
-def test_side_by_side_they_are_what_each_is_alone(estimator):
+def test_bounds_in_one_batch_equal_bounds_alone(estimator):
     together = bounds(method("mdlm"), seeds=3, draws=2, estimator=estimator)
     for seed, bound in enumerate(together):
         alone = likelihood(method("mdlm"), Corpus(ROWS), draws=2, seed=seed, estimator=estimator)
@@ -94,7 +93,7 @@ def test_side_by_side_they_are_what_each_is_alone(estimator):
         assert alone.interval == pytest.approx(bound.interval)
 
 
-EVERY = [  # estimator of every method whose exact denoiser costs the entropy, or all but, in 1,000 steps
+EVERY = [  # estimators of methods whose exact denoiser has a bound of about the entropy in 1,000 steps
     *(("mdlm", {"estimator": name}) for name in ESTIMATORS),
     *(("sedd", {"estimator": name}) for name in ESTIMATORS),
     *(
@@ -107,7 +106,7 @@ EVERY = [  # estimator of every method whose exact denoiser costs the entropy, o
 
 @pytest.mark.parametrize("seeds", [80, pytest.param(SEEDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "how"), EVERY, ids=str)
-def test_the_entropy_lies_in_the_interval(kind, how, seeds):
+def test_the_interval_contains_the_entropy(kind, how, seeds):
     found = bounds(method(kind), seeds, **how)
     assert held(found, ENTROPY) >= (0.98 if seeds == SEEDS else 0.96)
     check_errors(found)
@@ -115,21 +114,21 @@ def test_the_entropy_lies_in_the_interval(kind, how, seeds):
 
 @pytest.mark.parametrize("how", [{"order": "left_to_right"}, {"order": "random"}, {"orders": 2}])
 def test_in_every_order_the_exact_denoiser_costs_the_entropy(how):
-    """Without noise: every order has the same likelihood, to single precision."""
+    """Every order has the same likelihood to single precision, so there is no noise."""
     bound = likelihood(method("mdlm"), Corpus(ROWS), draws=2, batch=64, **how)
     assert bound.nats == pytest.approx(ENTROPY, rel=1e-6)
     assert bound.error < 1e-7
 
 
-def test_few_steps_cost_more_than_the_entropy_and_the_interval_holds_what_they_cost():
+def test_the_interval_of_few_steps_contains_their_true_bound_above_the_entropy():
     truth = expected_bound(method("mdlm", steps=3), LANGUAGE) / LANGUAGE.length
     assert truth > ENTROPY + 0.02
     assert held(bounds(method("mdlm"), steps=3), truth) >= 0.98
 
 
 @pytest.mark.parametrize("draws", [2, 8])
-def test_a_wrong_denoiser_costs_what_quadrature_says(draws):
-    """d3pm, which has a reconstruction term, in an interval that is no wider than it must be."""
+def test_the_bound_of_a_wrong_denoiser_is_that_of_quadrature(draws):
+    """d3pm has a reconstruction term, and its interval is not too wide."""
     model = method("d3pm", LANGUAGE.wrong_conditionals(leak=0.2), steps=4)
     truth = expected_bound(model, LANGUAGE) / LANGUAGE.length
     found = bounds(model, draws=draws)

@@ -1,4 +1,4 @@
-"""The bound on a text: exact where it claims to be, and with an error bar that is true elsewhere."""
+"""The bound of a text: exact likelihoods are exact, and other bounds have a correct error."""
 
 import gc
 import json
@@ -64,14 +64,14 @@ def test_the_autoregressive_likelihood_is_the_direct_sum(batch):
     assert bound.terms == {"nll": pytest.approx(bound.nats)}
 
 
-def test_the_terms_make_up_the_bound():
+def test_the_terms_sum_to_the_bound():
     for name in DIFFUSION:
         bound = likelihood(small_method(name), Texts(5), draws=2)
         assert bound.certificate == "upper"
         assert sum(bound.terms.values()) == pytest.approx(bound.nats)
 
 
-# The error bar. Seeds are fixed; a fresh choice of them would fail with the stated probability.
+# The error. Seeds are fixed; a fresh choice of seeds would fail with the stated probability.
 
 
 @pytest.mark.parametrize("name", DIFFUSION)
@@ -86,13 +86,13 @@ def test_an_estimate_lies_within_its_error_of_a_long_run(name):
 
 @pytest.mark.parametrize(("name", "rows"), [("mdlm", 3), ("mdlm", 12), ("sedd", 12)])
 def test_the_reported_error_is_the_spread_over_seeds(name, rows):
-    """The spread of 60 seeds is known to 1 / sqrt(2 * 59) = 9%: within 4 times that, one in 16,000."""
+    """60 seeds determine the spread to 1 / sqrt(2 * 59) = 9%. Four times that is a false alarm in 16,000."""
     nats, reported = many(name, 60, rows=rows, draws=3)
     assert reported == pytest.approx(float(nats.std()), rel=4 / math.sqrt(2 * 59))
 
 
 def test_rows_of_a_block_share_strata_and_vary_less_together_than_apart():
-    """Every other row of its own text, so that nothing but the noise ties rows together."""
+    """Every other row has its own text, so that only the noise correlates rows."""
     method, texts = small_method("sedd"), Texts(BLOCK)
     by_row = nats_by_row(method, texts, draws=64)["diffusion"]
     apart, together = by_row.var(0).sum(), by_row.sum(1).var()
@@ -121,7 +121,7 @@ def test_one_draw_falls_back_to_the_spread_between_rows():
 
 
 def test_the_error_over_texts_is_that_of_a_ratio_of_sums():
-    """By hand, of an exact likelihood: rows are a sample, each a cluster of tokens."""
+    """Computed by hand for an exact likelihood. Rows are a sample, and each row is a cluster of tokens."""
     method, texts = small_method("autoregressive"), Texts(40)
     nats = nats_by_row(method, texts)["nll"][0]
     tokens = texts.valid.sum(1)
@@ -130,7 +130,7 @@ def test_the_error_over_texts_is_that_of_a_ratio_of_sums():
     assert likelihood(method, texts).text_error == pytest.approx(by_hand)
 
 
-# Reproducibility, and what it leaves behind
+# Reproducibility and side effects
 
 
 def test_the_same_seed_gives_the_same_number_and_another_seed_another():
@@ -142,15 +142,15 @@ def test_the_same_seed_gives_the_same_number_and_another_seed_another():
 
 @pytest.mark.parametrize("name", [*DIFFUSION, "autoregressive"])
 def test_neither_the_batch_nor_shards_change_the_figure(name):
-    """The must: 1e-6, with rows of different lengths and a last block that is cut short."""
+    """Agreement to 1e-6 is required, with rows of different lengths and a short last block."""
     method, texts = small_method(name), Texts(BLOCK + 3)
     whole, *others = (likelihood(method, texts, draws=2, batch=batch) for batch in (32, 1, 64))
     for batch in (32, 20):
         parts = [likelihood(method, texts, draws=2, batch=batch, shard=(i, 2)) for i in (1, 0)]
         assert parts[0].nats != parts[1].nats
         others.append(parts[0] + parts[1])
-    # the third met the network in the same batches, and nothing may differ; of the others the
-    # network's rounding, which the spread of two draws feels more than their mean
+    # the third had the same batches, so nothing may differ; the others differ by the rounding of
+    # the network, which changes the spread of two draws more than their mean
     for other, rounding in zip(others, [1e-6, 1e-6, 1e-12, 1e-6], strict=True):
         assert other.nats == pytest.approx(whole.nats, rel=rounding)
         assert other.terms == pytest.approx(whole.terms, rel=rounding)
@@ -161,7 +161,7 @@ def test_neither_the_batch_nor_shards_change_the_figure(name):
 
 
 @pytest.mark.parametrize("name", [*DIFFUSION, "autoregressive"])
-def test_on_a_cpu_nothing_is_computed_behind_the_longest_row(name, monkeypatch):
+def test_on_a_cpu_nothing_is_computed_after_the_longest_row(name, monkeypatch):
     method, texts = small_method(name), Texts(8)
     texts.valid[:, 4:] = False
     widths, features = [], method.backbone.features
@@ -179,8 +179,8 @@ def test_on_a_cpu_nothing_is_computed_behind_the_longest_row(name, monkeypatch):
     assert set(widths) == {4}
 
 
-def test_the_noise_of_a_row_is_that_of_its_place():
-    """A longer corpus, another batch: the first block stays as it is."""
+def test_the_noise_of_a_row_depends_on_its_index():
+    """With a longer corpus and another batch the first block stays the same."""
     method = small_method("mdlm")
     short, long = Texts(BLOCK), Texts(2 * BLOCK)
     long.x[:BLOCK] = short.x
@@ -194,7 +194,7 @@ def test_the_noise_of_a_row_is_that_of_its_place():
 
 
 def test_nothing_grows_with_the_corpus():
-    """As many tensors are alive after 24 blocks as after 8: results are let go when they are added."""
+    """After 24 blocks as many tensors exist as after 8, because results are freed when they are added."""
     alive = {}
 
     def count(share: float) -> None:
@@ -207,7 +207,7 @@ def test_nothing_grows_with_the_corpus():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_method_comes_back_as_it_was(training):
+def test_the_method_is_not_changed(training):
     method = small_method("mdlm").train(training)
     shares: list[float] = []
     likelihood(method, Texts(5), draws=1, batch=2, progress=shares.append)
@@ -250,7 +250,7 @@ def test_units_by_hand():
     assert one["bits_per_byte_error"] is one["bits_per_character_error"] is None
     pseudo = Bound(math.log(8), 0.0, "pseudo", 100, 0, 0, 1, {})
     assert str(pseudo) == "pseudo-perplexity 8.00 per token; no likelihood, no bound"
-    assert pseudo.to_dict()["bits_per_byte"] is None  # of no bytes
+    assert pseudo.to_dict()["bits_per_byte"] is None  # there are no bytes
     assert pseudo.to_dict()["bits_per_byte_error"] is None
 
 
@@ -268,7 +268,7 @@ def test_bits_of_a_measured_text():
     assert bound.bits_per_character == pytest.approx(bits / (30 * 6))
 
 
-def test_what_is_too_unlikely_for_floating_point_is_infinitely_perplexing():
+def test_perplexity_beyond_floating_point_is_infinite():
     bound = Bound(800.0, 2.0, "upper", 4, 9, 9, 8, {"diffusion": 800.0}, freedom=7.0)
     assert bound.perplexity == bound.perplexity_error == math.inf
     assert bound.perplexity_interval == (math.inf, math.inf)
@@ -283,8 +283,8 @@ def test_what_is_too_unlikely_for_floating_point_is_infinitely_perplexing():
 # Parts
 
 
-def test_a_part_has_its_share_of_the_text_by_tokens_and_says_so():
-    """Long rows first: by rows, half of the text would be far from half of the tokens."""
+def test_the_text_of_a_part_is_estimated_by_its_share_of_tokens():
+    """Long rows come first, so half of the rows have much more than half of the tokens."""
     method, texts = small_method("autoregressive"), Texts(2 * BLOCK)
     texts.valid[:BLOCK], texts.valid[BLOCK:, 2:] = True, False
     texts.tokens = texts.bytes = texts.characters = int(texts.valid.sum())
@@ -294,11 +294,11 @@ def test_a_part_has_its_share_of_the_text_by_tokens_and_says_so():
     assert first.to_dict()["text_estimated"] is second.text_estimated is True
     both = first + second
     assert (both.bytes, both.text_estimated) == (texts.bytes, False)
-    texts.text_estimated = True  # as that of the first rows of a longer text
+    texts.text_estimated = True  # as for the first rows of a longer text
     assert likelihood(method, texts).text_estimated
 
 
-def test_pairs_that_were_left_out_are_told():
+def test_pairs_that_were_left_out_are_reported():
     texts = Texts(3)
     assert likelihood(small_method("autoregressive"), texts).left_out == 0
     texts.left_out = 5
@@ -331,7 +331,7 @@ def test_shards_are_cut_between_blocks_and_cover_every_row_once(rows, count):
     assert all(part.start % BLOCK == 0 and len(part) for part in parts)
 
 
-def test_what_does_not_belong_together_is_not_added():
+def test_sums_of_different_measurements_are_not_added():
     method, texts = small_method("mdlm"), Texts(2 * BLOCK)
     first, second = (likelihood(method, texts, draws=2, shard=(i, 2)) for i in range(2))
     with pytest.raises(UnmaskError, match="row 0 of the corpus was measured twice"):
@@ -346,7 +346,7 @@ def test_what_does_not_belong_together_is_not_added():
 
 
 @pytest.mark.parametrize("saved", [{}, None, [], {"conditions": 3}, {"conditions": {}, "parts": 1}])
-def test_what_are_no_sums_is_told_in_one_line(saved):
+def test_invalid_sums_are_refused_in_one_line(saved):
     with pytest.raises(UnmaskError, match="no sums of a measurement"):
         Sums.from_dict(saved)
 
@@ -371,7 +371,7 @@ def test_numbers_are_whole_and_at_least_one(name, value, complaint):
 
 
 @pytest.mark.parametrize("shard", [(2, 2), (-1, 2), (0, 0), (0.5, 2)])
-def test_a_shard_that_is_not_there_is_refused(shard):
+def test_an_invalid_shard_is_refused(shard):
     with pytest.raises(UnmaskError, match=r"^shards? "):
         likelihood(small_method("mdlm"), Texts(64), shard=shard)
 

@@ -1,4 +1,4 @@
-"""Likelihoods by order: the chain rule, the bound over orders and the pseudo-likelihood, by enumeration."""
+"""The chain rule in an order, the bound over orders and the pseudo-likelihood, against enumeration."""
 
 import math
 from itertools import permutations, product
@@ -13,13 +13,13 @@ from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import choose_estimator, likelihood, nats_by_row
 
 LANGUAGE, ROWS = listed()
-WRONG = LANGUAGE.wrong_conditionals()  # every order has another likelihood
+WRONG = LANGUAGE.wrong_conditionals()  # each order has its own likelihood
 METHOD = table_method("mdlm", LANGUAGE, schedule("loglinear", eps=0.0), WRONG, times="importance")
 ORDERS = list(permutations(range(3)))
 
 
 def by_hand(order: tuple[int, ...]) -> torch.Tensor:
-    """-log p of every row, token after token in an order, from the denoiser's table."""
+    """-log p of every row, token by token in an order, from the denoiser's table."""
     z, total = torch.full_like(ROWS, LANGUAGE.size), torch.zeros(len(ROWS), dtype=torch.float64)
     for place in order:
         p = WRONG[LANGUAGE.index(z, LANGUAGE.size + 1), place]
@@ -33,7 +33,7 @@ ALL = torch.stack([by_hand(order) for order in ORDERS])  # [order, row]
 
 @pytest.mark.parametrize("batch", [1, 50, 1000])
 @pytest.mark.parametrize("order", ["left_to_right", "right_to_left", (1, 0, 2), [2, 0, 1]])
-def test_the_chain_rule_is_the_product_of_what_the_denoiser_says(order, batch):
+def test_the_chain_rule_is_the_product_of_the_denoisers_conditionals(order, batch):
     names = {"left_to_right": (0, 1, 2), "right_to_left": (2, 1, 0)}
     expected = by_hand(names[order] if isinstance(order, str) else tuple(order))
     bound = likelihood(METHOD, Corpus(ROWS), order=order, batch=batch)
@@ -56,14 +56,14 @@ def test_a_random_order_is_another_for_each_row_and_seed_and_the_same_at_any_bat
     ]
     torch.testing.assert_close(nll[0], nll[1])
     assert not torch.allclose(nll[0], nll[2])
-    which = (ALL - nll[0]).abs().argmin(0)  # the order that a row was read in
+    which = (ALL - nll[0]).abs().argmin(0)  # the order of each row
     torch.testing.assert_close(ALL.gather(0, which[None])[0], nll[0], rtol=1e-5, atol=1e-5)
     counts = torch.bincount(which, minlength=6)
-    assert (counts > 0).all()  # all six, of 64 rows: missed with a chance of 5e-5
+    assert (counts > 0).all()  # 64 rows miss one of the six orders with a chance of 5e-5
 
 
 def test_the_bound_over_orders_has_the_mean_of_all_ways_to_draw_them():
-    """K = 1 is the NELBO, K = 2 less; neither is below what all orders say. T of 8 draws: 1e-6."""
+    """K = 1 is the NELBO, K = 2 is less, and neither is below the value of all orders. T of 8 draws: 1e-6."""
     means = []
     for k in (1, 2):
         ways = torch.stack([-(-ALL[list(way)]).logsumexp(0) for way in product(range(6), repeat=k)])
@@ -84,9 +84,9 @@ def test_it_tightens_with_k_and_its_rows_do_not_depend_on_the_batch():
     assert again.nats == pytest.approx(found[1].nats, rel=1e-6)
 
 
-def test_the_pseudo_likelihood_hides_one_token_at_a_time():
+def test_the_pseudo_likelihood_masks_one_token_at_a_time():
     z = ROWS[:, None].masked_fill(torch.eye(3).bool(), LANGUAGE.size)
-    p = WRONG[LANGUAGE.index(z, LANGUAGE.size + 1)]  # [row, hidden, place, token]
+    p = WRONG[LANGUAGE.index(z, LANGUAGE.size + 1)]  # [row, masked position, position, token]
     alone = p.diagonal(dim1=1, dim2=2).gather(1, ROWS[:, None])[:, 0]
     bound = likelihood(METHOD, Corpus(ROWS), estimator="pseudo")
     assert bound.nats == pytest.approx(-float(alone.log().mean()), rel=1e-6)
@@ -95,7 +95,7 @@ def test_the_pseudo_likelihood_hides_one_token_at_a_time():
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_pseudo_likelihood_is_below_the_entropy_and_the_bound_is_not(exact):
-    """BERT-Mouth's figure for the true conditionals promises more than any model can have."""
+    """BERT-Mouth's figure for the true conditionals is lower than the figure of any model can be."""
     conditionals = LANGUAGE.conditionals if exact else WRONG
     method = table_method("mdlm", LANGUAGE, schedule("loglinear", eps=0.0), conditionals)
     entropy = LANGUAGE.entropy / 3
@@ -109,8 +109,8 @@ def test_the_pseudo_likelihood_is_below_the_entropy_and_the_bound_is_not(exact):
 @pytest.mark.parametrize(
     "how", [{"order": "right_to_left"}, {"orders": 2}, {"estimator": "pseudo"}]
 )
-def test_padding_is_neither_asked_for_nor_seen(how):
-    """A real network: a padded row costs what it costs cut to its length, whatever the padding is."""
+def test_padding_is_neither_counted_nor_read(how):
+    """With a real network a padded row has the nats of the row without padding, for any padding."""
     method = small_method("mdlm")
     x = torch.randint(1, 10, (3, 8), generator=torch.Generator().manual_seed(0))
     padded, other = (
@@ -119,19 +119,19 @@ def test_padding_is_neither_asked_for_nor_seen(how):
     )
     (name,) = padded
     torch.testing.assert_close(padded[name], other[name])
-    if "orders" not in how:  # whose draws depend on the width
+    if "orders" not in how:  # draws of orders depend on the width
         short = nats_by_row(method, Corpus(x[:, :5]), draws=1, **how)
         torch.testing.assert_close(padded[name], short[name], rtol=1e-5, atol=1e-5)
 
 
 def padded_rows(*sizes: int) -> Corpus:
-    """Rows of 8 places, so many of them tokens."""
+    """Rows of 8 positions with these numbers of tokens."""
     x = torch.randint(1, 10, (len(sizes), 8), generator=torch.Generator().manual_seed(0))
     return Corpus(x, torch.tensor(sizes))
 
 
-def test_an_order_of_the_places_of_a_text_leaves_its_padding_out():
-    """As the text alone costs, and as an order that names the padding too, wherever in it."""
+def test_an_order_of_the_positions_of_a_text_ignores_its_padding():
+    """The nats equal those of the text alone, and those of an order that contains the padding anywhere."""
     method, text, order = small_method("mdlm"), padded_rows(5, 5), [2, 0, 4, 1, 3]
     found = nats_by_row(method, text, order=order)["nll"]
     short = nats_by_row(method, Corpus(text.x[:, :5]), order=order)["nll"]
@@ -149,7 +149,7 @@ def test_an_order_of_the_places_of_a_text_leaves_its_padding_out():
         ((5, 3), [2, 0, 1], "3 to 5"),
     ],
 )
-def test_an_order_of_other_places_than_the_texts_is_told_in_one_line(sizes, order, have):
+def test_an_order_of_wrong_positions_is_refused_in_one_line(sizes, order, have):
     with pytest.raises(UnmaskError) as caught:
         likelihood(small_method("mdlm"), padded_rows(*sizes), order=order)
     assert str(caught.value) == (
@@ -159,7 +159,7 @@ def test_an_order_of_other_places_than_the_texts_is_told_in_one_line(sizes, orde
 
 
 class Filled(Corpus):
-    """Two tokens that are given, some that are counted, and filling to the end of the row."""
+    """Rows of two given tokens, some counted tokens, and filling to the end of the row."""
 
     sizes = torch.tensor([1, 3, 4, 6])
 
@@ -174,7 +174,7 @@ FILLED = Filled(torch.randint(1, 10, (4, 8), generator=torch.Generator().manual_
 
 
 @pytest.mark.parametrize("how", [{"order": "left_to_right"}, {"estimator": "pseudo"}])
-def test_filling_behind_a_target_is_hidden_or_seen_and_never_asked_for(how):
+def test_filling_after_a_target_is_masked_or_read_and_never_counted(how):
     method = small_method("mdlm")
     expected = []
     for row, size in zip(FILLED.x, FILLED.sizes.tolist(), strict=True):
@@ -194,18 +194,18 @@ def test_filling_behind_a_target_is_hidden_or_seen_and_never_asked_for(how):
 @pytest.mark.parametrize("order", ["right_to_left", "random", list(range(8))])
 def test_another_order_would_measure_the_filling_and_is_refused(order, monkeypatch):
     method = small_method("mdlm")
-    monkeypatch.setattr(method.backbone, "features", None)  # nothing is asked
+    monkeypatch.setattr(method.backbone, "features", None)  # the network is not called
     with pytest.raises(UnmaskError, match="would also score the EOS tokens after") as caught:
         likelihood(method, FILLED, order=order)
     assert "\n" not in str(caught.value)
 
 
-def test_the_bound_over_orders_pays_for_the_filling_and_stays_one():
+def test_the_bound_over_orders_includes_the_filling_and_is_still_a_bound():
     method = small_method("mdlm")
     found = likelihood(method, FILLED, orders=2, draws=4)
     counted = likelihood(method, FILLED, order="left_to_right")
     assert (found.certificate, found.tokens) == ("upper", 14)
-    assert found.nats > 1.3 * counted.nats  # 24 tokens are paid for
+    assert found.nats > 1.3 * counted.nats  # the bound includes 24 tokens of filling
 
 
 def test_an_autoregressive_model_has_its_own_order():
@@ -231,7 +231,7 @@ def test_an_autoregressive_model_has_its_own_order():
         ("mdlm", {"steps": 3, "orders": 2}, "steps and orders measure different things"),
     ],
 )
-def test_what_has_no_such_likelihood_is_told_in_one_line(name, how, complaint):
+def test_methods_without_such_a_likelihood_are_refused_in_one_line(name, how, complaint):
     with pytest.raises(UnmaskError) as caught:
         likelihood(small_method(name), Corpus(ROWS + 1), **how)
     assert complaint in str(caught.value)

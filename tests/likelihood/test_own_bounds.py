@@ -1,4 +1,4 @@
-"""The bound by every estimator and in any number of steps: the same mean, and a method left as it was."""
+"""The bound by every estimator and with any number of steps has the same mean and does not change the method."""
 
 import math
 
@@ -25,7 +25,7 @@ def table(kind: str, eps: float = 0.0, leak: float = 0.0, **fields: int):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("kind", ["mdlm", "sedd"])
 def test_every_estimator_has_the_mean_of_quadrature(kind, estimator):
-    """Of a schedule with a floor, whose prior term is not nothing; fixed_count has no use for it."""
+    """The schedule has a floor, so its prior term is not zero. fixed_count does not use it."""
     eps = 0.0 if estimator == "fixed_count" else 0.1
     model = table(kind, eps)
     truth = expected_bound(model, LANGUAGE) / 3
@@ -35,11 +35,11 @@ def test_every_estimator_has_the_mean_of_quadrature(kind, estimator):
     assert found.terms.keys() == {
         "diffusion",
         *(["prior"] if eps else []),
-    }  # nothing else is cut off
+    }  # nothing else is left out
 
 
 def test_a_term_that_only_some_blocks_have_is_not_lost():
-    """A schedule that is not quite clean at t = 0: in half of the blocks a token is masked there."""
+    """The schedule masks a few tokens at t = 0, so half of the blocks have a masked token there."""
     noise = schedule("geometric", sigma_min=7e-3, sigma_max=20.0)
     model = table_method("mdlm", LANGUAGE, noise, times="importance")
     for seed in range(6):
@@ -101,12 +101,12 @@ def test_in_steps_shares_the_weights():
     assert in_steps(method, 0) is method
 
 
-# Masks that hide something
+# Masks that are not empty
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.9, 0.9999])
 def test_masks_given_that_they_are_not_empty(alpha):
-    """Their frequencies are the chances of all masks but the empty one: 4 standard deviations each."""
+    """Frequencies are the probabilities of all masks except the empty one, to 4 standard deviations."""
     n = 40_000
     u = RowStream(3, 0, range(n), n).uniform("mask", 3)
     masked, chance = non_empty_masks(
@@ -121,7 +121,7 @@ def test_masks_given_that_they_are_not_empty(alpha):
     assert ((found - expected).abs() <= 4 * (expected * (1 - expected) / n).sqrt() + 1e-12).all()
 
 
-def test_padding_is_never_masked_and_no_tokens_are_no_trouble():
+def test_padding_is_never_masked_and_rows_without_tokens_work():
     u = RowStream(0, 0, range(4), 4).uniform("mask", 5)
     valid = torch.arange(5) < torch.tensor([5, 1, 0, 2])[:, None]
     alpha = torch.tensor([0.999, 0.999, 0.5, 1.0], dtype=torch.float64)
@@ -133,7 +133,7 @@ def test_padding_is_never_masked_and_no_tokens_are_no_trouble():
 
 
 def test_the_weight_of_a_rare_token_stays_below_the_length_of_its_row():
-    """At uniform times, where it would be 1/t: that is what keeps the interval honest."""
+    """At uniform times the weight would be 1/t. The limit keeps the interval correct."""
     model, stream = table("mdlm"), RowStream(0, 0, range(4096), 4096)
     noise = model.noise(stream, torch.ones(4096, 3).bool(), ESTIMATORS["uniform"])
     (weight,) = model.loss_inputs(noise.t)
@@ -158,7 +158,7 @@ def test_the_weight_of_a_rare_token_stays_below_the_length_of_its_row():
         ("autoregressive", {"estimator": "uniform"}, "this model's likelihood is exact"),
     ],
 )
-def test_a_bound_that_is_not_there_is_told_in_one_line(name, how, complaint, monkeypatch):
+def test_an_unavailable_bound_is_refused_in_one_line(name, how, complaint, monkeypatch):
     method = small_method(name)
     monkeypatch.setattr(method.backbone, "features", lambda *args, **options: 1 / 0)
     with pytest.raises(UnmaskError) as caught:  # before any network call
@@ -167,7 +167,7 @@ def test_a_bound_that_is_not_there_is_told_in_one_line(name, how, complaint, mon
     assert "\n" not in str(caught.value)
 
 
-def test_zero_steps_of_a_method_that_has_none_are_its_own():
+def test_zero_steps_are_the_default_of_a_continuous_method():
     method = small_method("sedd")
     own, zero = (likelihood(method, Corpus(ROWS + 1), draws=1, **h) for h in ({}, {"steps": 0}))
     assert own == zero

@@ -36,7 +36,7 @@ class Tokens:
 
 
 class Pairs(Tokens):
-    """Half of every row is its source, and half of the rest counts."""
+    """Half of every row is its source, and half of the rest is counted."""
 
     def given(self, rows: range) -> torch.Tensor:
         return (torch.arange(LENGTH) < LENGTH // 2).expand(len(rows), LENGTH)
@@ -46,7 +46,7 @@ class Pairs(Tokens):
 
 
 class EvenNetwork(Backbone):
-    """All tokens are equally likely."""
+    """A network that gives all tokens the same probability."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(None, vocabulary)
@@ -73,7 +73,7 @@ def expected(schedule: Schedule, nats: float) -> tuple[float, float, float]:
     t = (edges[1:] + edges[:-1]) / 2
     r = 1 - schedule.alpha(t)
     weight = (1 - T_MIN) * nats * -schedule.alpha_prime(t) / r / LENGTH
-    # the raw moments of a binomial count of masks, from its factorial ones
+    # the raw moments of a binomial count of masks, from its factorial moments
     f1, f2, f3, f4 = (math.perm(LENGTH, k) * r**k for k in range(1, 5))
     counts = (f1, f2 + f1, f3 + 3 * f2 + f1, f4 + 6 * f3 + 7 * f2 + f1)
     m1, m2, m3, m4 = (float((weight**k * n).mean()) for k, n in enumerate(counts, 1))
@@ -82,7 +82,7 @@ def expected(schedule: Schedule, nats: float) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize(
     "schedule",
-    # the last leaves a third of all mask ratios to the ends of time
+    # the last schedule has a third of all mask ratios at the ends of time
     [*map(SCHEDULES.build, NAMES), SCHEDULES.build("linear", sigma_min=0.4)],
     ids=[*NAMES, "late"],
 )
@@ -96,14 +96,14 @@ def test_the_variance_is_that_of_the_integral(schedule):
     doubt = math.sqrt((fourth - variance**2) / found.samples)
     assert abs(found.variance - variance) < 4 * doubt < variance
     assert doubt / 4 < found.variance_error < 2 * doubt
-    # the ends of time that training leaves out belong to the bound
+    # training leaves out the ends of time, but the bound includes them
     assert mean < bound
     assert abs(found.nats - bound) < 4 * found.error
     assert 0.5 < found.error / math.sqrt(variance / found.samples) < 1.5
 
 
 @pytest.mark.parametrize("kind", [Tokens, Pairs])
-def test_the_variance_is_that_of_what_training_minimises(kind):
+def test_the_variance_is_that_of_the_training_loss(kind):
     method, late = untrained(), SCHEDULES.build("linear", sigma_min=0.4)
     rows = kind(method.vocabulary.size)
     given = rows.given(range(ROWS)) if kind is Pairs else None
@@ -118,19 +118,20 @@ def test_the_variance_is_that_of_what_training_minimises(kind):
         losses = method.nll(x, valid, noise, given=given)
         values.append(losses.per_token().detach().double().sum(1) / counted)
     assert found.variance == pytest.approx(float(torch.cat(values).var()), rel=1e-9)
-    bound = cost * math.log(method.vocabulary.size - 1)  # every token that counts pays for two
+    bound = cost * math.log(method.vocabulary.size - 1)  # every counted token has the nats of two
     assert abs(found.nats - bound) < 4 * found.error < bound
 
 
-def test_what_is_given_costs_nothing_at_either_end_of_time():
-    method, early = untrained(), SCHEDULES.build("loglinear", eps=0.2)  # a fifth is never masked
+def test_given_tokens_have_no_loss_at_either_end_of_time():
+    # a fifth of the tokens is never masked
+    method, early = untrained(), SCHEDULES.build("loglinear", eps=0.2)
     rows = Pairs(method.vocabulary.size)
     found = variance_by_schedule(method, rows, {"early": early}, draws=4, batch=ROWS)["early"]
     bound = 2 * math.log(method.vocabulary.size - 1)
     assert abs(found.nats - bound) < 4 * found.error < 0.1 * bound
 
 
-def test_many_draws_of_few_rows_do_not_hide_that_rows_are_few():
+def test_the_error_of_few_rows_is_large_even_with_many_draws():
     generator = torch.Generator().manual_seed(0)
     rows, draws, tokens = 12, 50, torch.ones(12, dtype=torch.float64)
     found = []
@@ -145,7 +146,7 @@ def test_many_draws_of_few_rows_do_not_hide_that_rows_are_few():
     assert 0.9 * rows * (draws - 1) < found[0].freedom <= rows * (draws - 1)
 
 
-def test_the_method_is_left_as_it_was_and_schedules_do_not_see_each_other():
+def test_the_method_is_not_changed_and_schedules_are_independent():
     method = untrained().train()
     before, rows = method.schedule, Tokens(method.vocabulary.size)
     schedules = {name: SCHEDULES.build(name) for name in NAMES}
@@ -167,6 +168,6 @@ def test_only_continuous_time_can_change_its_schedule(method):
         variance_by_schedule(method, Tokens(7), {"linear": SCHEDULES.build("linear")})
 
 
-def test_a_variance_needs_two():
+def test_a_variance_needs_two_draws():
     with pytest.raises(UnmaskError, match="1 draws of 400 rows have no variance"):
         variance_by_schedule(untrained(), Tokens(7), {}, draws=1)

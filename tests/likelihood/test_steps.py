@@ -1,4 +1,4 @@
-"""One set of draws for every T: the bound that `likelihood` measures anew for each."""
+"""Bounds for every T from one set of draws equal the bounds that `likelihood` measures for each T."""
 
 import math
 
@@ -33,7 +33,7 @@ class Texts:
 
 
 class Pairs(Texts):
-    """Rows that begin with a source; of the EOS that fill a row behind its target one counts."""
+    """Rows that begin with a source. Of the EOS tokens after a target one is counted."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(rows)
@@ -62,7 +62,7 @@ def test_many_steps_weigh_as_continuous_time():
     assert torch.allclose(many[1:], always[1:], rtol=2e-3)
 
 
-def test_draws_are_shared_where_that_is_no_worse():
+def test_draws_are_shared_where_it_does_not_increase_the_error():
     schedule = SCHEDULES.build("loglinear")
     assert [shares_draws(schedule, 128, T) for T in (10, 20, 100, 200, 1000, 0)] == [
         *(False, False, False),
@@ -73,7 +73,7 @@ def test_draws_are_shared_where_that_is_no_worse():
 @pytest.mark.parametrize(
     ("schedule", "kind"), [("loglinear", Texts), ("linear", Texts), ("linear", Pairs)]
 )
-def test_the_curve_is_what_each_T_measures_by_itself(schedule, kind):
+def test_the_curve_equals_a_measurement_of_each_T(schedule, kind):
     method, texts = small_method("mdlm"), kind(40)
     method.schedule = SCHEDULES.build(schedule)
     steps = (2, 5, 20, 400, 0)
@@ -85,7 +85,7 @@ def test_the_curve_is_what_each_T_measures_by_itself(schedule, kind):
         assert error < 0.07 * alone.nats
     same = likelihood(method, texts, draws=24, seed=1)
     assert float(curve[0].mean()) == pytest.approx(same.nats, rel=1e-9)
-    # draws are shared, so neighbours differ by far less than each errs
+    # draws are shared, so neighbours differ by far less than their errors
     assert float((curve[400] - curve[0]).std()) < 0.2 * float(curve[0].std())
 
 

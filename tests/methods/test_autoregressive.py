@@ -1,4 +1,4 @@
-"""The autoregressive likelihood is the product of what its denoiser says, cached or not."""
+"""The autoregressive likelihood is the product of its denoiser's conditionals, with and without a cache."""
 
 import torch
 from builders import small_method
@@ -35,7 +35,7 @@ def test_likelihood_is_the_product_of_the_conditionals():
 
 
 @torch.no_grad()
-def test_cache_answers_as_a_fresh_network_does_in_any_order_of_questions():
+def test_the_cache_has_the_results_of_a_fresh_network_in_any_order_of_calls():
     method, x = small_method("autoregressive"), text()
     cached = method.denoiser()
     other = x.flip(0)

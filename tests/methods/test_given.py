@@ -1,4 +1,4 @@
-"""Given tokens: seen, never masked, no loss on them; without any, the same bits as ever."""
+"""Given tokens are read, never masked and have no loss; without them nothing changes to the bit."""
 
 import pytest
 import torch
@@ -14,7 +14,8 @@ ROWS, LENGTH, SIZE = 6, 10, 11
 X = torch.randint(1, SIZE - 1, (ROWS, LENGTH), generator=torch.Generator().manual_seed(0))
 PLACE = torch.arange(LENGTH)
 VALID = torch.tensor([10, 9, 8, 10, 10, 7])[:, None] > PLACE
-GIVEN = torch.tensor([1, 4, 8, 9, 0, 3])[:, None] > PLACE  # one row is all given, one has none
+# in one row all tokens are given, in one none
+GIVEN = torch.tensor([1, 4, 8, 9, 0, 3])[:, None] > PLACE
 STREAM = RowStream(0, 0, range(ROWS), ROWS)
 
 
@@ -25,7 +26,7 @@ def losses(method, x=X, given=GIVEN, whole=True):
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_given_is_the_same_to_the_bit(name, whole):
+def test_without_given_tokens_nothing_changes_to_the_bit(name, whole):
     method, nobody = small_method(name), torch.zeros_like(VALID)
     plain, empty = (
         losses(method, given=None, whole=whole),
@@ -61,7 +62,7 @@ def test_loss_falls_on_targets_only_and_on_each_of_them(name):
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_a_given_token_is_seen(name):
+def test_a_given_token_is_read(name):
     method = small_method(name)
     other = X.clone()
     other[1, 0] = X[1, 0] % (SIZE - 2) + 1
@@ -71,13 +72,13 @@ def test_a_given_token_is_seen(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_total_is_the_sum_of_what_falls_on_targets(name):
+def test_the_total_is_the_sum_over_targets(name):
     found = losses(small_method(name))
     torch.testing.assert_close(found.total.detach(), found.per_token().sum())
 
 
 def schedule_gradients(valid: torch.Tensor, given: torch.Tensor | None) -> list[torch.Tensor]:
-    """Of a learned schedule, with a loss of 1 at every masked token."""
+    """Gradients of a learned schedule, with a loss of 1 at every masked token."""
     method = small_method("mdlm").train()
     method.schedule = schedule("learned")
     noise = method.noise(STREAM, targets(VALID, GIVEN))

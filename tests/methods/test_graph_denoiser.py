@@ -1,4 +1,4 @@
-"""A method that serves says at few shapes what it says at any."""
+"""A method that serves pads to few shapes, and its results are those of the exact shapes."""
 
 import copy
 
@@ -14,7 +14,7 @@ DIFFUSIONS = ["mdlm", "d3pm", "sedd"]
 
 
 def serving(name: str, **fields: object):
-    """A method whose shapes are few on a CPU too."""
+    """A method that pads to few shapes on a CPU too."""
     method = small_method(name, **fields).double()
     method.serving = Serving(fixed=True)
     return method
@@ -34,7 +34,7 @@ def question(seed: int, rows: int, places: int):
 @pytest.mark.parametrize("most", [replayed.MOST_ELEMENTS, 4 * SIZE], ids=["few", "many"])
 @pytest.mark.parametrize("name", DIFFUSIONS)
 @torch.inference_mode()
-def test_padded_answers_are_the_methods_own(name, most, monkeypatch):
+def test_padded_calls_have_the_results_of_the_method(name, most, monkeypatch):
     monkeypatch.setattr(replayed, "MOST_ELEMENTS", most)
     method = serving(name)
     denoiser = method.denoiser()
@@ -63,7 +63,7 @@ def test_shapes_are_kept_from_text_to_text():
 
 
 @pytest.mark.parametrize("change", ["loaded", "moved", "trained", "served again"])
-def test_nothing_is_kept_that_reads_weights_of_before(change):
+def test_graphs_of_old_weights_are_dropped(change):
     mdlm, baseline = serving("mdlm"), serving("autoregressive")
     before = mdlm.denoiser()
     decoder = baseline.acquire_decoder(3, LENGTH)
@@ -83,7 +83,7 @@ def test_nothing_is_kept_that_reads_weights_of_before(change):
 
 
 @torch.inference_mode()
-def test_a_copy_of_a_serving_method_answers_by_itself():
+def test_a_copy_of_a_serving_method_is_independent():
     method, asked = serving("mdlm"), some_question(3)
     expected = method.denoiser()(*asked)
     other = copy.deepcopy(method)
@@ -106,7 +106,7 @@ def test_two_texts_can_be_read_at_a_time():
     kept = ours._decoder
     del ours
     again = method.denoiser().decoder()
-    torch.testing.assert_close(again(z, 2, rows), alone[2])  # nothing is left of the text before
+    torch.testing.assert_close(again(z, 2, rows), alone[2])  # the previous text has no effect
     assert again._decoder is kept
 
 

@@ -1,4 +1,4 @@
-"""The kernels of the head's loss compute what plain torch does; run where there is a GPU."""
+"""The kernels of the head's loss agree with plain torch. Needs a GPU."""
 
 import math
 
@@ -28,7 +28,7 @@ def inputs(size: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def loss(total: torch.Tensor, chosen: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """One that reads two logits."""
+    """A loss of two logits."""
     return weight * (total - chosen[:, 0]) + 0.1 * torch.nn.functional.softplus(chosen[:, 1])
 
 

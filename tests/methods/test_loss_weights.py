@@ -1,4 +1,4 @@
-"""Weights of MDLM's training loss: as large as the bound, of one mean, and nowhere in what is reported."""
+"""Weights of MDLM's training loss have the mean of the bound's weights and do not change reported bounds."""
 
 import math
 
@@ -39,7 +39,7 @@ def loss(method: MDLM, rows: int) -> float:
 @pytest.mark.parametrize("schedule", [LogLinear(), Cosine()])
 @pytest.mark.parametrize("times", list(TIME_SAMPLERS))
 def test_an_untrained_network_has_the_same_loss_under_every_weight(weight, schedule, times):
-    """Every masked token costs log 6 there; the mean over times is the bound's, however they are drawn."""
+    """Every masked token has log 6 nats. The mean over times is that of the bound for every time sampler."""
     method = built(weight, schedule, TIME_SAMPLERS.build(times), largest_weight=3.0)
     assert loss(method, 2048) == pytest.approx(math.log(6), rel=0.06)
 
@@ -50,7 +50,7 @@ def test_uniform_weighs_all_masked_tokens_alike_in_any_schedule(steps):
     for schedule in (LogLinear(), Cosine()):
         method = built("uniform", schedule, TIME_SAMPLERS.build("stratified"), True, steps=steps)
         found.append(loss(method, 2048))
-    if steps == 0:  # steps of one length in t have other lengths in the mask ratio
+    if steps == 0:  # equal steps in t are not equal steps in the mask ratio
         assert found[0] == pytest.approx(found[1], rel=0.03)
     method = built("uniform", trained=True, steps=steps)
     x, valid = torch.zeros(8, LENGTH, dtype=torch.long), torch.ones(8, LENGTH).bool()
@@ -80,7 +80,7 @@ def test_clipped_weights_lie_between_uniform_and_the_bound():
 
 
 class Held:
-    """Eight rows to measure."""
+    """Eight held-out rows."""
 
     bytes = characters = 8 * LENGTH
 
@@ -92,7 +92,7 @@ class Held:
         return x, torch.ones_like(x).bool()
 
 
-def test_what_is_reported_is_the_bound_whatever_the_weight():
+def test_the_reported_bound_does_not_depend_on_the_weight():
     bounds = [
         likelihood(built(weight, trained=True).eval(), Held()) for weight in ("elbo", "uniform")
     ]
@@ -100,7 +100,7 @@ def test_what_is_reported_is_the_bound_whatever_the_weight():
     assert loss(built("uniform", trained=True), 8) != loss(built("elbo", trained=True), 8)
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_refused():
     with pytest.raises(UnmaskError, match=r"loss_weight 'unifrom'.*uniform"):
         MDLM.Config(loss_weight="unifrom")
     with pytest.raises(UnmaskError, match=r"largest_weight must be .* at least 1, not 0\.5"):

@@ -1,4 +1,4 @@
-"""What holds for every method: gradients everywhere, padding nowhere, finite weights."""
+"""Properties of every method: gradients of all parameters, ignored padding, finite weights."""
 
 from dataclasses import replace
 
@@ -62,7 +62,7 @@ def test_total_is_the_sum_of_the_terms(name):
 
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_what_stands_in_the_padding_changes_nothing(name, left):
+def test_the_content_of_padding_has_no_effect(name, left):
     method, valid = small_method(name), ragged(left)
     x, _ = batch()
     first = losses_of(method, x, valid).per_token()
@@ -72,7 +72,7 @@ def test_what_stands_in_the_padding_changes_nothing(name, left):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_how_much_padding_there_is_changes_nothing(name):
+def test_the_amount_of_padding_has_no_effect(name):
     method, valid = small_method(name), ragged()[1:2]
     x = batch()[0][1:2]
     noise = noise_of(method, valid)
@@ -116,7 +116,7 @@ def test_denoiser_gives_probabilities_and_none_to_mask(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_method_says_what_its_number_is(name):
+def test_every_method_declares_its_certificate(name):
     is_exact = small_method(name).noise(RowStream(0, 0, range(1), 1), batch()[1][:1]) is None
     bounds = {"none"} if name in BOUNDLESS else {"exact" if is_exact else "upper"}
     assert METHODS[name].certificate in bounds
@@ -131,7 +131,7 @@ def test_stepped_weights_are_finite_and_add_up(name, steps):
     assert weight.isfinite().all()
     assert (weight >= 0).all()
     assert (weight <= steps * (1 + 1e-9)).all()
-    # a token is revealed once: the chances that it is masked at t and revealed at once add up
+    # a token is revealed once, so the probabilities of all steps sum to one
     alpha_s, alpha_t = (alpha.detach() for alpha in step_alphas(built, t, steps))
     once = (weight * (1 - alpha_t)).mean() + (1 - alpha_s[0]) + alpha_t[-1]
     assert float(once) == pytest.approx(1)
@@ -144,7 +144,7 @@ def test_stepped_losses_are_finite_for_every_number_of_steps(name, steps):
     assert losses.total.isfinite()
 
 
-def test_sedd_refuses_a_network_that_cannot_see_the_noise():
+def test_sedd_refuses_a_network_without_time_conditioning():
     dit = DiT(DiT.Config(width=16, depth=1, heads=2), Vocabulary(SIZE, SIZE - 1))
     with pytest.raises(UnmaskError, match="time_conditioning"):
         SEDD(
@@ -185,7 +185,7 @@ def dropping(method, keys):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_dropout_is_a_rows_own_in_any_batch(name):
+def test_the_dropout_of_a_row_does_not_depend_on_its_batch(name):
     x = torch.randint(1, SIZE - 1, (4, LENGTH), generator=torch.Generator().manual_seed(0))
     valid = torch.ones_like(x).bool()
     keys = torch.randint(-(2**31), 2**31, (4, 2), dtype=torch.int32)
@@ -216,7 +216,7 @@ def test_a_part_of_the_rows_is_copied_under_dropout():
     [*((name, {}) for name in NAMES), ("d3pm", {"copied": 0.25}), ("d3pm", {"carry_over": True})],
 )
 def test_a_method_knows_how_many_rows_its_network_reads(name, options, monkeypatch):
-    """The network is compiled for these."""
+    """The network is compiled for these numbers of rows."""
     method = small_method(name, SIZE, **options).train()
     x = torch.randint(1, SIZE - 1, (8, LENGTH), generator=torch.Generator().manual_seed(0))
     valid = torch.ones_like(x).bool()

@@ -90,12 +90,13 @@ def test_class_weights_scale_the_losses():
 def model():
     found = tiny("bpe", backbone="bert", backbone__dropout="0")
     torch.manual_seed(0)
-    fresh = build_method(found.config, found.tokenizer.vocabulary)  # features that tell words apart
+    # features that distinguish words
+    fresh = build_method(found.config, found.tokenizer.vocabulary)
     return Model(fresh, found.tokenizer, found.config)
 
 
 @pytest.mark.parametrize("how", ["full", "frozen", "lora"])
-def test_fine_tuning_trains_what_it_should(model, how):
+def test_fine_tuning_trains_the_selected_parameters(model, how):
     torch.manual_seed(1)
     found = classifier_of(model, 2, pooling="mean", frozen=how == "frozen", names=("cat", "dog"))
     before = {name: tensor.clone() for name, tensor in found.method.state_dict().items()}
@@ -113,7 +114,7 @@ def test_fine_tuning_trains_what_it_should(model, how):
         assert changed > heads
         assert ("backbone.embedding.weight" in changed) == (how == "full")
         assert [each.label for each in classify(found, TEXTS)] == ["cat"] * 3 + ["dog"] * 3
-    # the model that it started from is as it was
+    # the original model is unchanged
     assert torch.equal(model.method.backbone.embedding.weight, before["backbone.embedding.weight"])
 
 

@@ -1,4 +1,4 @@
-"""What losses read of logits: value and gradient are those of logsumexp and gather, at the extremes too."""
+"""The summary of logits that losses read has the value and gradient of logsumexp and gather, also at extremes."""
 
 import math
 
@@ -24,7 +24,7 @@ def loss(total: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> to
 
 @pytest.mark.parametrize("changes", [{}, {"_1": 500.0}, {"_2": -5000.0}])
 @pytest.mark.parametrize("closed", [None, 4])
-def test_it_is_logsumexp_and_gather_in_value_and_gradient(changes, closed):
+def test_value_and_gradient_are_those_of_logsumexp_and_gather(changes, closed):
     bias = torch.zeros(7)
     if closed is not None:
         bias[closed] = -math.inf

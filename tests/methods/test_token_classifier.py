@@ -1,4 +1,4 @@
-"""A labelled model as a classifier of noisy text, and its slopes."""
+"""A labelled model as a classifier of noisy text, and its gradients with respect to tokens."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ def classifier(name: str = "mdlm", label: int = 8) -> TokenClassifier:
 
 
 @pytest.mark.parametrize("name", ["mdlm", "sedd"])
-def test_likelihood_is_the_denoiser_at_the_class_place_among_the_classes(name):
+def test_the_likelihood_is_the_denoiser_at_the_class_position_over_the_classes(name):
     method = small_method(name).double()
     masked = TEXT.clone()
     masked[:, 0] = MASK
@@ -33,7 +33,7 @@ def test_likelihood_is_the_denoiser_at_the_class_place_among_the_classes(name):
 
 
 @pytest.mark.parametrize("name", ["mdlm", "sedd", "d3pm"])
-def test_slopes_are_finite_differences_over_one_hot_tokens(name):
+def test_gradients_equal_finite_differences_over_one_hot_tokens(name):
     guide = classifier(name)
     embedding = guide._method.backbone.embedding
     mixture = one_hot(TEXT.index_fill(1, torch.tensor(0), MASK), 11).double()
@@ -54,9 +54,9 @@ def test_slopes_are_finite_differences_over_one_hot_tokens(name):
     torch.testing.assert_close(guide.slopes(TEXT, TIMES, AT), expected, rtol=1e-5, atol=1e-8)
 
 
-def test_slopes_in_inference_mode_and_row_by_row():
+def test_gradients_in_inference_mode_and_row_by_row():
     guide = classifier("sedd")
-    scale = torch.ones((), requires_grad=True)  # a clock with weights, through which no slope goes
+    scale = torch.ones((), requires_grad=True)  # a schedule with weights, which gets no gradient
     guide._method.schedule = SimpleNamespace(sigma=lambda t: scale * t)
     expected = guide.slopes(TEXT, TIMES, AT)
     assert not expected.requires_grad

@@ -1,4 +1,4 @@
-"""A page of the playground in a browser, with what a test reads off it."""
+"""A page of the playground in a browser, with functions that read it."""
 
 import re
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ ROW = """tokens => tokens.map(token => token.classList.contains("masked") ? null
 
 @dataclass
 class Playground:
-    """One window; `troubles` are errors and breaches of its policy, of which there must be none."""
+    """One window. `troubles` are errors and breaches of its content policy; there must be none."""
 
     page: Page
     troubles: list[str]
 
     def open(self, url: str, fragment: str = "") -> None:
-        self.page.goto("about:blank")  # a link in the same window is another visit
+        # without it a link in the same window would not reload the page
+        self.page.goto("about:blank")
         self.page.goto(f"{url}#{fragment}")
         expect(self.page.locator("html[data-ready]")).to_be_attached()
 
@@ -24,14 +25,14 @@ class Playground:
         return self.page.locator(f"{inside} .token")
 
     def row(self, inside: str = "#stage") -> list[str | None]:
-        """What each place shows; None where it is masked."""
+        """The text of each position; None if it is masked."""
         return self.tokens(inside).evaluate_all(ROW)
 
     def masked(self, inside: str = "#stage") -> list[int]:
         return [place for place, text in enumerate(self.row(inside)) if text is None]
 
     def type(self, text: str) -> None:
-        """Types a text into the field, which takes the place of the tokens."""
+        """Types a text into the field, which replaces the tokens."""
         if not self.page.locator("#text").is_visible():
             self.page.click("#take")
         self.page.fill("#text", text)
@@ -88,6 +89,6 @@ def visit(browser: Browser, **options: object) -> Playground:
 
 
 def shown(text: str) -> str:
-    """What a tile shows of a token's text."""
+    """The text of a tile for a token's text."""
     bare = text.replace("\n", "↵").removeprefix(" ")
     return bare or "␣"

@@ -21,7 +21,7 @@ def server(model, left_to_right) -> Iterator[LocalServer]:
         yield server
 
 
-@pytest.fixture(scope="module")  # while it runs, nobody else in this thread has an event loop
+@pytest.fixture(scope="module")  # while it runs, this thread can have no other event loop
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:

@@ -27,7 +27,7 @@ class LocalServer:
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
 
     def idle(self, within: float) -> bool:
-        """Whether all jobs end, some seconds given."""
+        """True if all jobs end within some seconds."""
         patience = time.monotonic() + within
         while self.engine.jobs and time.monotonic() < patience:
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""unmask play: which models, which port, which browser; all mistakes before a model is loaded."""
+"""unmask play: models, port and browser; mistakes are reported before a model is loaded."""
 
 import socket
 import webbrowser
@@ -14,7 +14,7 @@ from unmask.serve import server
 
 @pytest.fixture
 def served(monkeypatch) -> dict:
-    """What would be served, and what the browser is told; nobody serves, so nothing has to be ended."""
+    """The models, port and app that would be served, and the address for the browser. No server is started."""
     seen: dict = {"opened": Queue()}
 
     def serve(app, engine, settings, listening, started):
@@ -28,7 +28,7 @@ def served(monkeypatch) -> dict:
     return seen
 
 
-def test_models_are_named_and_the_browser_is_led_to_them(run, served, capsys):
+def test_models_have_names_and_the_browser_opens_the_address(run, served, capsys):
     assert main(["play", str(run), f"again={run}", "--port", "0"]) == 0
     assert served["models"] == ["run", "again"]
     assert served["host"] == "127.0.0.1"
@@ -61,7 +61,7 @@ def test_mistakes_are_one_line(arguments, says, served, capsys):
     assert complaint.count("\n") == 1
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_told(served, capsys):
+def test_a_requested_port_that_is_in_use_is_an_error(served, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -70,7 +70,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_told(served, capsys):
     assert f"cannot listen at port {port}" in capsys.readouterr().err
 
 
-def test_without_a_model_those_that_ship_are_played(served, monkeypatch, capsys):
+def test_without_a_model_the_shipped_ones_are_served(served, monkeypatch, capsys):
     shipped = pytest.importorskip("unmask.shipped", reason="no models ship with this tree")
     monkeypatch.setattr(shipped, "names", list)
     assert main(["play"]) == 2

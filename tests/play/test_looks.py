@@ -1,7 +1,7 @@
-"""How the page looks: readable in light and dark, on a phone and on a wall, with no text cut off.
+"""The page is readable in light and dark, on a phone and on a large screen, with no text cut off.
 
-UNMASK_SCREENSHOTS=docs/images takes the pictures of docs/play.md, of the model that UNMASK_PLAY_MODEL
-names; without it nothing is written.
+UNMASK_SCREENSHOTS=docs/images takes the pictures of docs/play.md with the model UNMASK_PLAY_MODEL. Without it no
+picture is written.
 """
 
 import os
@@ -23,7 +23,7 @@ SETTINGS = (
     "seed=1&text=The&length=20&steps=8&speed=8&clean=The+queen+sat+on+the+hill.&t=0.5&leftSteps=4"
 )
 
-# Every text that can be seen, with the contrast to what is painted behind it.
+# Every visible text, with its contrast to the background.
 CONTRAST = """() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const rgba = (colour) => {
@@ -67,7 +67,7 @@ def play(request, browser, server) -> Iterator[Playground]:
 
 
 def every_view(play: Playground) -> Iterator[str]:
-    """Each view with something to see."""
+    """Opens each view with some content."""
     yield "empty"
     play.write()
     play.scrub(5)
@@ -90,7 +90,7 @@ def every_view(play: Playground) -> Iterator[str]:
 @pytest.mark.parametrize(
     "play", ["light", pytest.param("dark", marks=pytest.mark.slow)], indirect=True
 )
-def test_all_text_stands_out(play):
+def test_all_text_has_enough_contrast(play):
     for view in every_view(play):
         measured = play.page.evaluate(CONTRAST)
         assert len(measured) > 10
@@ -125,7 +125,7 @@ def test_nothing_moves_while_a_text_forms(play):
         for step in (0, 4, 100):
             play.scrub(step)
             seen.append(play.tokens().evaluate_all(boxes))
-        kept = min(map(len, seen)) - 1  # a text grows shorter when its end is drawn
+        kept = min(map(len, seen)) - 1  # a text becomes shorter when its EOS is drawn
         assert seen[0][:kept] == seen[1][:kept] == seen[2][:kept], layout
 
 

@@ -1,4 +1,4 @@
-"""The playground in a real browser: what it shows is what the model says."""
+"""The playground in a real browser shows the results of the model."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -58,7 +58,7 @@ def frames_of(model, prompt: str = "") -> list[list[int]]:
 # Watching
 
 
-def test_a_text_is_written_and_its_cost_told(play, model):
+def test_a_text_is_generated_and_its_cost_is_shown(play, model):
     play.type("The cat")
     play.write()
     (result,) = model.generate("The cat", length=20, **OPTIONS)
@@ -88,7 +88,7 @@ def test_the_scrubber_shows_every_step(play, model):
 
 
 def until_end(model, row: list[int]) -> list[int]:
-    """The part of a row that is shown: up to its end mark."""
+    """The visible part of a row, up to its end mark."""
     eos_id = model.tokenizer.vocabulary.eos_id
     return row[: row.index(eos_id) + 1] if eos_id in row else row
 
@@ -120,7 +120,7 @@ def test_play_pause_and_steps_by_hand(play):
 # The first press
 
 
-def test_the_first_press_writes_as_the_model_does_by_itself(browser, model):
+def test_the_first_press_uses_the_defaults_of_the_model(browser, model):
     usual = {"length": 18, "sampler": "predictor_corrector", "steps": 4, "temperature": 0.6}
     own = replace(model, defaults=usual)
     play = visit(browser)
@@ -136,11 +136,11 @@ def test_the_first_press_writes_as_the_model_does_by_itself(browser, model):
             texts.append((seed, result.text))
             expect(play.page.locator("#text-go")).to_have_text("Write another")
         assert len({seed for seed, _ in texts}) == 3
-        play.setting("Random number").fill("5")  # a number that is typed stays
+        play.setting("Random number").fill("5")  # a typed number stays
         play.write()
         play.write()
         expect(play.setting("Random number")).to_have_value("5")
-        play.page.context.close()  # before the server: the page asks it for the models
+        play.page.context.close()  # before the server stops, because the page requests the models
     assert play.troubles == []
 
 
@@ -158,11 +158,11 @@ def test_another_model_brings_its_own_settings(browser, model):
         play.setting("Order of the words").select_option("ancestral")
         expect(play.setting("Steps")).to_have_value(
             ""
-        )  # these steps were for the model's own sampler
+        )  # these steps belong to the default sampler of the model
     play.page.context.close()
 
 
-def test_running_text_is_what_the_model_wrote(play, server, model):
+def test_running_text_is_the_generated_text(play, server, model):
     play.open(server.url, SETTINGS.replace("layout=tiles", "layout=text"))
     play.type("The cat")
     play.write()
@@ -184,7 +184,7 @@ def test_the_field_and_the_tokens_are_one_text(play):
     play.page.keyboard.press("t")
     expect(play.page.locator("#text")).to_have_value(re.compile(r"[^_]__[^_]"))
     expect(play.page.locator("#text-go")).to_have_text("Fill 2 gaps")
-    play.page.click("#take")  # nothing was typed: the tokens are as they were
+    play.page.click("#take")  # nothing was typed, so the tokens are unchanged
     assert play.row() == row
     play.tool("Undo")
     assert play.masked() == [3]
@@ -213,7 +213,7 @@ def test_a_masked_word_is_filled_again_and_the_rest_stays(play, model):
     for place in (1, 4):
         play.tokens().nth(place).click()
     assert play.masked() == [1, 4]
-    play.tokens().nth(4).click()  # and back
+    play.tokens().nth(4).click()  # unmasks it
     assert play.masked() == [1]
     play.fill()
     hidden = [
@@ -231,7 +231,7 @@ def test_a_masked_word_is_filled_again_and_the_rest_stays(play, model):
 
 
 @pytest.mark.slow
-def test_locked_words_outlive_a_rewriting(play):
+def test_locked_words_survive_a_rewriting(play):
     play.take("The queen sat on the hill by the sea.")
     before = play.row()
     play.page.keyboard.press("Escape")
@@ -292,7 +292,7 @@ def test_a_locked_word_is_not_replaced_and_undoing_leaves_locks_alone(play):
     play.fill()
     play.tokens().nth(2).focus()
     play.page.keyboard.press("l")
-    play.tool("Undo")  # what was locked last is a mask again
+    play.tool("Undo")  # the last locked word is a mask again
     assert locked(play) == [1]
 
 
@@ -348,7 +348,7 @@ def test_alternatives_come_with_probabilities_and_can_be_chosen(play, model):
 
 
 @pytest.mark.slow
-def test_everything_goes_by_keyboard(play):
+def test_everything_works_by_keyboard(play):
     keys = play.page.keyboard
     play.page.focus("#text")
     keys.type("The dog sat on the mat.")
@@ -379,7 +379,7 @@ def test_everything_goes_by_keyboard(play):
 # Two samplers, and the forward process
 
 
-def test_two_samplers_stand_side_by_side(play, model):
+def test_two_samplers_are_shown_side_by_side(play, model):
     play.page.click("#tab-compare")
     left, right = play.page.locator("#side-left"), play.page.locator("#side-right")
     left.get_by_label("Order of the words", exact=True).select_option("ancestral")
@@ -495,7 +495,7 @@ def test_a_link_holds_a_text_that_was_stopped(play, server):
 
 
 def text_of(play: Playground) -> list[str | None]:
-    """What the places show up to the text's end, which is no part of it."""
+    """The texts of the positions before the end mark."""
     return play.page.locator("#stage .token:not(.end-mark)").evaluate_all(ROW)
 
 
@@ -520,8 +520,8 @@ def reopen(play: Playground, server: LocalServer) -> None:
 
 
 def address(play: Playground) -> str:
-    """What the page's own link says of it."""
-    play.page.wait_for_timeout(300)  # the address follows what is done, a moment later
+    """The fragment of the page's own link."""
+    play.page.wait_for_timeout(300)  # the address changes a moment after an action
     return play.page.evaluate("location.hash").removeprefix("#")
 
 
@@ -590,23 +590,23 @@ def test_a_model_of_dna_fills_gaps_between_letters_and_saves_fasta(browser, tmp_
     assert play.troubles == []
 
 
-# What can go wrong
+# Errors
 
 
-def test_a_mistake_is_told_in_the_servers_words(play):
+def test_a_mistake_shows_the_message_of_the_server(play):
     play.setting("Boldness").fill("-1")
     play.page.click("#text-go")
     notice = play.page.locator("#notice")
     expect(notice).to_contain_text("temperature must be 0 or more")
-    expect(notice.get_by_role("button")).to_have_count(1)  # to ask the same again would not help
-    play.troubles.clear()  # a browser logs every answer of 400
+    expect(notice.get_by_role("button")).to_have_count(1)  # no button to retry
+    play.troubles.clear()  # a browser logs every response of 400
     play.setting("Boldness").fill("0.7")
     play.write()
     expect(notice).to_be_hidden()
 
 
 def write_slowly(play: Playground) -> None:
-    """Begins a text that takes long, and waits for some of its steps."""
+    """Starts a long text and waits for some of its steps."""
     play.setting("Order of the words").select_option("gibbs")
     play.setting("Steps").fill("4000")
     play.page.click("#text-go")
@@ -649,13 +649,13 @@ def test_a_mistake_leaves_the_board_as_it_was(play):
     expect(play.page.locator("#text-go")).to_be_visible()
     assert play.masked() == [3]
     assert locked(play) == [1]
-    play.tokens().nth(3).click()  # it still knows what stood there
+    play.tokens().nth(3).click()  # the word under the mask is kept
     assert play.masked() == []
-    play.troubles.clear()  # a browser logs every answer of 400
+    play.troubles.clear()  # a browser logs every response of 400
 
 
 @pytest.mark.slow
-def test_an_answer_that_comes_too_late_is_not_shown(play):
+def test_an_outdated_response_is_not_shown(play):
     waiting: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -665,7 +665,7 @@ def test_an_answer_that_comes_too_late_is_not_shown(play):
             waiting.append(route)
 
     play.page.route("**/play/tokens", hold)
-    play.page.click("#tab-forward")  # whose first text waits
+    play.page.click("#tab-forward")  # its first request waits
     play.page.fill("#clean", "The mat")
     expect(play.tokens("#forward-stage").first).to_be_visible()
     row = play.row("#forward-stage")
@@ -675,7 +675,7 @@ def test_an_answer_that_comes_too_late_is_not_shown(play):
 
 
 @pytest.mark.slow
-def test_a_model_that_reads_to_the_right_says_what_it_cannot(play):
+def test_unsupported_actions_of_an_autoregressive_model_are_disabled(play):
     play.setting("Model").select_option("backwards")
     expect(play.setting("Order of the words")).to_have_value("left_to_right")
     play.write()
@@ -684,7 +684,7 @@ def test_a_model_that_reads_to_the_right_says_what_it_cannot(play):
 
 
 @pytest.mark.slow
-def test_a_server_that_goes_away_is_missed_kindly(browser, model):
+def test_a_stopped_server_is_reported(browser, model):
     play = visit(browser)
     with LocalServer({"tiny": model}) as server:
         play.open(server.url, SETTINGS)
@@ -703,7 +703,7 @@ def test_a_server_that_goes_away_is_missed_kindly(browser, model):
 # Options that the server declares
 
 
-def test_further_options_are_asked_for_and_travel_with_the_link(play, model, server):
+def test_further_options_have_controls_and_are_stored_in_the_link(play, model, server):
     play.page.get_by_text("More options").click()
     play.page.get_by_label("top k").fill("1")
     play.page.get_by_label("strategy").select_option("stochastic")

@@ -196,7 +196,7 @@ def test_mistakes_are_one_line_and_leave_no_file(message, no_server, tmp_path, c
     assert main(["rate", *mistakes(tmp_path)[message], "--no-browser"]) == 2
     complaint = capsys.readouterr().err
     assert message in complaint
-    assert complaint.count("\n") <= 2  # a line about the texts may come first
+    assert complaint.count("\n") <= 2  # a line about the texts may precede it
     assert not (tmp_path / "new.jsonl").exists()
     assert no_server == []
 
@@ -212,11 +212,11 @@ def test_a_rater_votes_by_keys_and_clicks_and_resumes(browser, file):
     page = window.page
     with served(file) as url:
         window.open(url)
-        page.fill("#rater", "anna 12")  # digits in the name are no votes
+        page.fill("#rater", "anna 12")  # digits in the name do not vote
         page.keyboard.press("Enter")
         expect(page.locator("#count")).to_have_text("0 of 4")
         shown = file.next("anna 12")
-        assert page.locator("#left").inner_text() == shown.left  # markup of a text is text
+        assert page.locator("#left").inner_text() == shown.left  # markup in a text is shown as text
         assert page.locator("#right").inner_text() == shown.right
         page.keyboard.press("2")
         expect(page.locator("#count")).to_have_text("1 of 4")
@@ -246,7 +246,7 @@ def test_a_rater_votes_by_keys_and_clicks_and_resumes(browser, file):
     assert window.troubles == []
 
 
-def test_all_text_stands_out(browser, file):
+def test_all_text_has_enough_contrast(browser, file):
     from browsing import visit
     from playwright.sync_api import expect
     from test_looks import CONTRAST, LEAST

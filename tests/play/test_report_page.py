@@ -1,4 +1,4 @@
-"""The page of a report in a browser without a network: it asks for nothing, and every word can be read."""
+"""The page of a report in a browser without a network: it requests nothing, and every word can be read."""
 
 import shutil
 from itertools import combinations
@@ -13,7 +13,7 @@ from browsing import visit
 
 from unmask.cli import main
 
-# A picture is an image, whose words no page can see: each is drawn once more, as wide, in the page itself.
+# Scripts cannot read the words of an image, so each picture is drawn again in the page at the same width.
 PICTURES = """() => [...document.images].map(image => {
   const bytes = Uint8Array.from(atob(image.src.split(",")[1]), letter => letter.charCodeAt(0));
   const place = document.createElement("div");
@@ -75,7 +75,7 @@ def test_every_picture_can_be_read(browser, page, width, colours):
 
 
 def check_words(frame: dict[str, Any], words: list[dict[str, Any]]) -> None:
-    """Large enough, inside their picture, and none on top of another."""
+    """Checks that words are large enough, inside their picture, and do not overlap."""
     assert len(words) > 5
     for word in words:
         assert min(word["bottom"] - word["top"], word["right"] - word["left"]) >= 5, word

@@ -1,4 +1,4 @@
-"""What the page asks and is told: the same as the API says, from the registries, and nothing else."""
+"""Requests of the page: the responses agree with the Python API and the registries."""
 
 import http.client
 import json
@@ -39,7 +39,7 @@ def events(client: TestClient, **question: object) -> list[dict]:
 
 
 def rows(found: list[dict]) -> list[list[int | None]]:
-    """The row after every event, as a page that applies the changes has it."""
+    """The row after every event, with all changes applied."""
     row: list[int | None] = [None] * found[0]["length"]
     seen = []
     for event in found[:-1]:
@@ -72,7 +72,7 @@ def test_every_frame_of_the_stream_reaches_the_page(client, model, sampler):
             assert sure == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_texts_of_the_changes_make_up_the_text(client, model):
+def test_the_texts_of_the_changes_form_the_text(client, model):
     found = events(client, text="The queen", length=24, steps=6)
     texts = [""] * found[0]["length"]
     for event in found[:-1]:
@@ -92,7 +92,7 @@ def test_gaps_of_a_text_and_of_tokens_are_filled_alike(client, model):
     assert rows(typed)[-1] == rows(clicked)[-1] == result.ids[1:-1]
 
 
-def test_of_a_model_of_pairs_the_target_is_shown():
+def test_a_model_of_pairs_shows_the_target():
     choices = {"data.source_field": "a", "data.target_field": "b", "data.packing": "pad"}
     choices |= {"data.length": "14", "data.tokenizer.kind": "characters"}
     choices |= {"backbone.width": "16", "backbone.depth": "1", "backbone.heads": "2"}
@@ -122,7 +122,7 @@ def test_a_label_chooses_the_words_to_erase(client):
 # Guesses
 
 
-def test_guesses_are_what_the_network_says_of_masked_places(client, model):
+def test_guesses_are_the_networks_probabilities_at_masked_positions(client, model):
     v = model.tokenizer.vocabulary
     tokens = model.tokenizer.encode("The dog sat on the mat.")
     question = {"model": "tiny", "tokens": [*tokens[:-1], None], "places": [1, 3], "t": 0.3, "k": 5}
@@ -141,7 +141,7 @@ def test_guesses_are_what_the_network_says_of_masked_places(client, model):
         assert len(shown) == 5
 
 
-def test_a_model_that_reads_to_the_right_guesses_from_what_stands_before(client, left_to_right):
+def test_an_autoregressive_model_guesses_from_the_left_context(client, left_to_right):
     tokens = left_to_right.tokenizer.encode("The cat")
     ask = {"model": "backwards", "places": [2, 4]}
     first = client.post("/play/guesses", json={**ask, "tokens": tokens}).json()
@@ -153,7 +153,7 @@ def test_a_model_that_reads_to_the_right_guesses_from_what_stands_before(client,
 # The forward process
 
 
-def test_tokens_come_with_texts_and_uniforms_that_only_the_seed_decides(client):
+def test_tokens_have_texts_and_uniforms_that_depend_only_on_the_seed(client):
     ask = {"model": "tiny", "text": "The queen sat on the hill."}
     one, again, other = (
         client.post("/play/tokens", json={**ask, "seed": seed}).json() for seed in (0, 0, 1)
@@ -183,7 +183,7 @@ def test_alpha_is_the_schedules(client, model):
 # The menu
 
 
-def test_a_sampler_that_is_registered_is_on_the_menu(client, monkeypatch):
+def test_a_registered_sampler_is_in_the_menu(client, monkeypatch):
     monkeypatch.setattr(SAMPLERS, "_entries", dict(SAMPLERS._entries))
 
     @SAMPLERS.register("sleepy")
@@ -235,7 +235,7 @@ def test_mistakes_are_one_line_before_any_stream(client, route, question, says):
 
 
 @pytest.mark.parametrize("route", ["stream", "tokens"])
-def test_a_short_text_asks_for_no_great_memory(client, route):
+def test_a_short_text_with_many_masks_takes_little_memory(client, route):
     tracemalloc.start()
     try:
         question = {"model": "tiny", "text": "[MASK:65536]" * 100}
@@ -248,7 +248,7 @@ def test_a_short_text_asks_for_no_great_memory(client, route):
 
 
 @pytest.mark.parametrize("special", ["mask_id", "bos_id", "eos_id", "pad_id"])
-def test_the_frame_is_no_text(client, model, special):
+def test_special_tokens_in_a_text_are_refused(client, model, special):
     token = getattr(model.tokenizer.vocabulary, special)
     answer = client.post("/play/stream", json={"model": "tiny", "tokens": [token, None]})
     assert answer.status_code == 400
@@ -257,7 +257,7 @@ def test_the_frame_is_no_text(client, model, special):
 # Files
 
 
-def test_the_page_lets_nothing_in_from_elsewhere(client):
+def test_the_content_policy_excludes_other_hosts(client):
     answer = client.get("/")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -266,7 +266,7 @@ def test_the_page_lets_nothing_in_from_elsewhere(client):
     assert client.get("/play/files/app.js").headers["content-type"].startswith("text/javascript")
 
 
-def test_no_script_makes_html_of_text():
+def test_no_script_inserts_text_as_html():
     scripts = {name: text.decode() for name, text in FILES.items() if name.endswith(".js")}
     assert len(scripts) > 10
     unsafe = re.compile(
@@ -282,7 +282,7 @@ def test_only_files_of_the_page_are_served(client, name):
     assert client.get(f"/play/files/{name}").status_code in (404, 307)
 
 
-def test_a_listener_who_leaves_stops_the_job(server: LocalServer):
+def test_a_client_that_disconnects_stops_the_job(server: LocalServer):
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     question = {"model": "tiny", "length": 24, "sampler": "gibbs", "steps": 4096}
     headers = {"Content-Type": "application/json"}

@@ -12,7 +12,7 @@ from unmask.errors import UnmaskError
 
 @BACKBONES.register("both_strands")
 class BothStrands(Backbone):
-    """Convolutions over both strands: reversing and complementing a row does so to its predictions."""
+    """Convolutions over both strands. The reverse complement of a row has the reverse complement of its predictions."""
 
     @dataclass(frozen=True)
     class Config:
@@ -49,7 +49,7 @@ class BothStrands(Backbone):
 
 
 class Paired(nn.Module):
-    """A head made of one half, which scores a token on one strand and its partner on the other."""
+    """A head with the weights of one half. It scores a token on one strand and its partner on the other."""
 
     def __init__(self, partner):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A source without an end: sums by the number of the document, `sums:SEED`."""
+"""An endless source, `sums:SEED`: each document is a sum that depends on its number."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -11,7 +11,7 @@ from unmask.errors import UnmaskError
 
 @SOURCES.register("sums:")
 class Sums(Source):
-    """Sums such as 3+4=7 without end, by a seed: sums:SEED."""
+    """Endless sums such as 3+4=7, by a seed: sums:SEED."""
 
     anywhere = True  # the same sums on every machine
 

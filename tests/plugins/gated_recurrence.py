@@ -11,7 +11,7 @@ from unmask.backbones.layers.state import RecurrentState
 
 @BACKBONES.register("gated_recurrence")
 class GatedRecurrence(Backbone):
-    """h_t = (1 - z_t) h_(t-1) + z_t c_t in each layer, from one side or from both."""
+    """h_t = (1 - z_t) h_(t-1) + z_t c_t in each layer, in one or both directions."""
 
     @dataclass(frozen=True)
     class Config:
@@ -30,7 +30,7 @@ class GatedRecurrence(Backbone):
         self.head = nn.Linear(config.width, vocabulary.size)
 
     def new_state(self, rows, capacity):
-        return RecurrentState()  # one vector a layer and row, however long the text is
+        return RecurrentState()  # one vector for each layer and row, at any length of the text
 
     def features(
         self, inputs, condition=None, *, valid=None, positions=None, rule=None, state=None, at=None
@@ -51,7 +51,7 @@ class GatedRecurrence(Backbone):
 
 
 def scan(gate, candidate, memory, layer):
-    """The recurrence over the places of a row, from where `memory` has left off."""
+    """The recurrence over the positions of a row, from the state in `memory`."""
     h = memory.get(layer, torch.zeros_like(candidate[:, 0]))
     found = []
     for z, c in zip(gate.unbind(1), candidate.unbind(1), strict=True):

@@ -1,4 +1,4 @@
-"""Gaussian diffusion of learned code vectors, with a bound of the likelihood and a sampler of its own."""
+"""Gaussian diffusion of learned code vectors, with a bound of the likelihood and its own sampler."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -44,7 +44,7 @@ class GaussianCodes(Method):
     @dataclass(frozen=True)
     class Config:
         width: int = 16  # of a code
-        t_min: float = 0.05  # where the diffusion begins: tokens are read off z there
+        t_min: float = 0.05  # where the diffusion begins: tokens are decoded from z there
 
     def __init__(self, config, backbone, *parts):
         super().__init__(config, backbone, *parts)
@@ -140,5 +140,5 @@ def posterior(z, x, alpha_t, alpha_s, noise):
 
 
 def normal(uniforms, shape):
-    """Normal numbers of uniform ones."""
+    """Normal numbers from uniform ones."""
     return torch.special.ndtri(uniforms.clamp(2**-53, 1 - 2**-53)).view(shape).float()

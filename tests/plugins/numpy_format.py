@@ -19,7 +19,7 @@ FILE = "model.npz"
 
 @FORMATS.register("npz")
 class NumpyFormat(Format):
-    """One file, model.npz: arrays of weights, and JSON for all else; no pickles."""
+    """One file, model.npz, with arrays of weights, and JSON for all else. It holds no pickles."""
 
     @classmethod
     def matches(cls, path: Path) -> bool:

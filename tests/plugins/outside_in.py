@@ -1,4 +1,4 @@
-"""A sampler with an option of its own: text grows from both ends towards the middle."""
+"""A sampler with its own option: text grows from both ends towards the middle."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from unmask.samplers import SAMPLERS, Canvas, Frame, Sampler, SamplerState, Samp
 @SAMPLERS.register("outside_in")
 @dataclass(frozen=True)
 class OutsideIn(Sampler):
-    """Writes the first and the last open places first, the middle last."""
+    """Fills the first and the last open positions first, the middle last."""
 
     per_step: int = option(1, ge=1, le=4096, help="tokens revealed in each step")
 

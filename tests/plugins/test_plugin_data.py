@@ -84,7 +84,7 @@ def logits(model: unmask.Model) -> torch.Tensor:
 
 
 def assert_resumes_to_the_bit(file: str, run: Path, step: int, target: Path) -> None:
-    """A run that was killed behind a checkpoint ends with the weights of one that was not."""
+    """A run that is killed after a checkpoint ends with the weights of an undisturbed run."""
     killed = Path(shutil.copytree(run, target))
     for later in range(step + 1, TRAINING["steps"] + 1):
         shutil.rmtree(killed / "checkpoints" / f"step-{later:08d}")
@@ -101,12 +101,13 @@ def assert_resumes_to_the_bit(file: str, run: Path, step: int, target: Path) -> 
 # A tokenizer kind
 
 
-def test_a_tokenizer_has_settings_of_its_own(dna, capsys):
+def test_a_tokenizer_has_its_own_settings(dna, capsys):
     file, _ = dna
     config = resolve(load_recipe(file), [("data.tokenizer.small", "upper")])
     assert to_dict(config)["data"]["tokenizer"]["small"] == "upper"
     assert from_dict(yaml.safe_load(dump_yaml(config))) == config
-    other = resolve(load_recipe(file), [("data.tokenizer.kind", "bytes")])  # its settings go
+    # the settings of dna_letters are dropped
+    other = resolve(load_recipe(file), [("data.tokenizer.kind", "bytes")])
     assert other.data.tokenizer == TokenizerConfig("bytes")
     for option, message in {
         ("--data.tokenizer.small", "big"): "data.tokenizer.small: 'big' is not one of upper, unk",
@@ -135,7 +136,7 @@ def test_a_tokenizer_is_saved_with_its_files(dna, tmp_path):
     shutil.move(tmp_path / "dna_letters.json", run / "tokenizer")
 
 
-def test_partners_of_tokens_last_through_classes_and_files(dna, tmp_path):
+def test_complements_of_tokens_survive_classes_and_files(dna, tmp_path):
     tokenizer = load_tokenizer(dna[1] / "tokenizer").with_labels(["human", "mouse"])
     tokenizer.save(tmp_path)
     partners = load_tokenizer(tmp_path).vocabulary.complement_ids
@@ -171,12 +172,12 @@ def test_a_run_on_a_stream_resumes_to_the_bit(sums, step, tmp_path):
     file, run = sums
     place = read_json(run / "checkpoints" / f"step-{step:08d}" / "state.json")["stream"]
     assert place["batch"] == step and place["rows"] > 0
-    # the second checkpoint goes on in the middle of a document, without those before it
+    # the second checkpoint resumes in the middle of a document, and reads no earlier documents
     assert step == 1 or (place["document"] > 0 and place["tokens"] > 0)
     assert_resumes_to_the_bit(file, run, step, tmp_path / "killed")
 
 
-def test_a_run_on_a_stream_is_measured_writes_and_is_listed(sums, tmp_path, capsys):
+def test_a_run_on_a_stream_is_measured_generates_and_is_listed(sums, tmp_path, capsys):
     file, run = sums
     assert main(["train", file, "--run", str(tmp_path / "other"), "--data.train", "sums:2"]) == 0
     assert "; a stream of rows of 16 tokens to train on, " in capsys.readouterr().out
@@ -187,7 +188,8 @@ def test_a_run_on_a_stream_is_measured_writes_and_is_listed(sums, tmp_path, caps
     capsys.readouterr()
     model = unmask.load(run)
     model.save_pretrained(tmp_path / "hub")
-    assert unmask.load(tmp_path / "hub").config.data.train == "sums:1"  # the same anywhere
+    # not redacted: it is the same on every machine
+    assert unmask.load(tmp_path / "hub").config.data.train == "sums:1"
     for option, message in {
         (
             "--data.valid",
@@ -246,7 +248,7 @@ def test_a_format_that_does_not_fit_is_refused_in_one_line(dna, tmp_path, capsys
     assert "model.npz is damaged" in one_line(capsys.readouterr().err)
 
 
-def test_no_plugin_takes_a_folder_of_the_package(dna, tmp_path, monkeypatch):
+def test_no_plugin_reads_a_folder_of_the_package(dna, tmp_path, monkeypatch):
     monkeypatch.setattr(FORMATS["npz"], "matches", classmethod(lambda cls, path: True))
     assert read_bundle(dna[1]).config.data.tokenizer.kind == "dna_letters"
 

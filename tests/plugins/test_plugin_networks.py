@@ -34,7 +34,7 @@ RARELY = ("--training.save_every", "1000", "--training.log_every", "1000")
 
 
 class Killed(BaseException):
-    """Stands for a signal that no one can catch."""
+    """Simulates a signal that cannot be caught."""
 
 
 class Runs:
@@ -71,7 +71,7 @@ class Runs:
                 main(["train", recipe, "--run", str(self.folder / run), *overrides])
 
     def both(self, recipe: str, *overrides: str) -> unmask.Model:
-        """The model of an undisturbed run, after a look at one that was killed: their bits are equal."""
+        """The model of an undisturbed run. Checks that a killed and resumed run has the same bits."""
         straight = unmask.load(self.train(recipe, "straight", *overrides), device="cpu")
         self.killed(recipe, "resumed", *overrides)
         resumed = unmask.load(self.train(recipe, "resumed", *overrides), device="cpu")
@@ -127,7 +127,7 @@ def test_a_recurrent_network_is_causal_or_bidirectional(runs, tmp_path, capsys):
         assert log_p.argmax(-1)[4:].tolist() == greedy.ids[4:]
 
 
-def test_a_method_of_vectors_has_codes_of_its_own_and_a_sampler(runs, tmp_path, capsys):
+def test_a_method_of_vectors_has_its_own_codes_and_sampler(runs, tmp_path, capsys):
     network = {"name": "dit", "width": 32, "depth": 1, "heads": 2, "dropout": 0}
     with plugged("gaussian_codes") as [plugin]:
         recipe = runs.recipe({"method": "gaussian_codes", "backbone": network})
@@ -148,7 +148,7 @@ def test_a_method_of_vectors_has_codes_of_its_own_and_a_sampler(runs, tmp_path, 
                 model.generate("The", **options)
 
 
-def test_a_group_of_parameters_has_a_rate_of_its_own(runs):
+def test_a_group_of_parameters_has_its_own_learning_rate(runs):
     from unmask.training.optimizer import NamedAdamW
 
     network = {"name": "dit", "width": 32, "depth": 1, "heads": 2, "time_conditioning": True}
@@ -165,7 +165,7 @@ def test_a_group_of_parameters_has_a_rate_of_its_own(runs):
         assert of["backbone.head.weight"] == (0.1, model.config.training.weight_decay)
 
 
-def test_a_loss_of_two_methods_brings_a_student_near_its_teacher(runs, tmp_path):
+def test_distillation_brings_a_student_near_its_teacher(runs, tmp_path):
     network = {"name": "dit", "width": 16, "depth": 1, "heads": 2, "dropout": 0}
     recipe = runs.recipe({"backbone": network})
     teacher = runs.train(
@@ -235,7 +235,7 @@ def test_an_encoder_and_a_decoder_read_pairs(runs, tmp_path, capsys):
             "abc", sampler="confidence", strategy="deterministic", ending="first"
         )
         assert text.text == "cba"
-        # the target sees the source, and the source no target
+        # the target reads the source, and the source does not read the target
         h = model.method.backbone.features
         ids = model.tokenizer.encode
         v = model.tokenizer.vocabulary
@@ -254,7 +254,7 @@ def test_an_encoder_and_a_decoder_read_pairs(runs, tmp_path, capsys):
     ],
     ids=["plugin", "ps", "ph"],
 )
-def test_a_network_sees_both_strands_of_dna(network, runs, tmp_path, capsys):
+def test_a_network_reads_both_strands_of_dna(network, runs, tmp_path, capsys):
     letters = "\n".join("ACGTTGCAAN"[i:] + "GGATCCTA"[: i + 2] for i in range(6))
     (tmp_path / "dna.txt").write_text(letters)
     data = {"train": str(tmp_path / "dna.txt"), "tokenizer": {"kind": "dna"}}

@@ -1,4 +1,4 @@
-"""A sampler and a logits processor of one file each, on every surface."""
+"""A sampler and a logits processor, each a plugin of one file, in every interface."""
 
 import json
 import subprocess
@@ -87,7 +87,7 @@ def test_typical_tokens_are_those_nearest_to_the_entropy(mass, kept):
 
 @pytest.fixture
 def evens(monkeypatch) -> list[torch.Size]:
-    """A processor that bars odd ids and, against the rule, lets all even ones in; shapes of its rows."""
+    """A processor that excludes odd ids and, against the rule, allows all even ones. Returns the shapes of its rows."""
     monkeypatch.setattr(LOGITS_PROCESSORS, "_entries", dict(LOGITS_PROCESSORS._entries))
     seen = []
 
@@ -108,12 +108,10 @@ def evens(monkeypatch) -> list[torch.Size]:
 
 @pytest.mark.parametrize("name", [*MASK_SAMPLERS, "outside_in"])
 @pytest.mark.parametrize("strategy", ["stochastic", "deterministic"])
-def test_a_processor_decides_with_every_sampler(
-    name, strategy, evens, model, left_to_right, scores
-):
+def test_a_processor_works_with_every_sampler(name, strategy, evens, model, left_to_right, scores):
     options = {"evens": {"mass": 1}, "sampler": name, "strategy": strategy, "stop": False}
     asked = [scores] if name == "analytic" else [model]
-    asked += [left_to_right] if name == "left_to_right" else []  # which reads on from its cache
+    asked += [left_to_right] if name == "left_to_right" else []  # it decodes with a cache
     for one in asked:
         special = {one.tokenizer.vocabulary.mask_id, one.tokenizer.vocabulary.pad_id}
         (result,) = one.generate(length=14, **options)
@@ -122,7 +120,7 @@ def test_a_processor_decides_with_every_sampler(
     assert evens
 
 
-def test_in_windows_a_processor_sees_whole_rows(evens, model):
+def test_in_windows_a_processor_gets_whole_rows(evens, model):
     (result,) = model.generate(length=2 * LENGTH, evens={"mass": 1}, stop=False)
     assert all(token % 2 == 0 for token in result.ids[1:-1])
     assert {shape[1] for shape in evens} == {2 * LENGTH}
@@ -134,7 +132,7 @@ def test_it_is_active_if_one_of_its_options_is_given(model):
     assert texts(model.generate(n=3, **OPTIONS, typical={"mass": None})) == plain
 
 
-def test_a_processor_that_bars_all_is_one_line(model, monkeypatch):
+def test_a_processor_that_excludes_all_tokens_is_one_line(model, monkeypatch):
     kind = LOGITS_PROCESSORS["typical"]
     monkeypatch.setattr(kind, "__call__", lambda self, p, ids, at: p - torch.inf)
     with pytest.raises(UnmaskError, match="a logits processor leaves no token") as caught:
@@ -156,7 +154,7 @@ def test_the_sampler_reveals_both_ends_first(model):
 # Surfaces
 
 
-def test_every_surface_writes_the_same(model, run, client, capsys):
+def test_every_interface_generates_the_same_text(model, run, client, capsys):
     asked = {**OPTIONS, **OUTSIDE}
     expected = texts(model.generate("The", **asked, **TYPICAL))
     assert expected != texts(model.generate("The", **asked))

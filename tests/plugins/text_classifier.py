@@ -28,7 +28,7 @@ class TextClassifier(Method):
         return None
 
     def log_p(self, x, valid):
-        """log p(class | text) of each row; the class that stands there is hidden."""
+        """log p(class | text) of each row. The class token of the row is masked."""
         text = x.clone()
         text[:, 0] = self.vocabulary.mask_id
         h = self.backbone.features(text, valid=padding(valid, x.device))
@@ -37,7 +37,7 @@ class TextClassifier(Method):
 
     def nll(self, x, valid, noise, full_bound=False, given=None):
         labels = torch.tensor(self.vocabulary.label_ids, device=x.device)
-        chosen = x[:, :1] == labels  # nothing where a row has lost its class
+        chosen = x[:, :1] == labels  # all False if a row has no class
         nats = -torch.where(chosen, self.log_p(x, valid), 0.0).sum(1)
         terms = torch.zeros(x.shape, device=x.device)
         terms[:, 0] = nats.detach()

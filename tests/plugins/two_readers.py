@@ -1,4 +1,4 @@
-"""A network for pairs: an encoder reads the source, a decoder the target, with the source in view."""
+"""A network for pairs: an encoder reads the source, and a decoder reads the target and the encoded source."""
 
 from dataclasses import dataclass
 
@@ -39,9 +39,9 @@ class TwoReaders(Backbone):
         memory = x = self.embedding(inputs) + self.places(place)
         ends = (inputs == self.eos_id).long()
         source = (ends.cumsum(1) - ends == 0) & ends.any(1, keepdim=True)
-        source[:, 0] = True  # BOS, where a row has no source
+        source[:, 0] = True  # BOS, if a row has no source
         target = ~source if valid is None else ~source & valid
-        target |= ~target.any(1, keepdim=True)  # attention needs something to see
+        target |= ~target.any(1, keepdim=True)  # attention needs at least one position
         for layer in self.encoder:
             memory = layer(memory, src_key_padding_mask=~source)
         for layer in self.decoder:

@@ -20,7 +20,7 @@ class Typical(LogitsProcessor):
         mass: float = option(0.95, gt=0, le=1, help="share of the probability to keep")
 
     def __call__(self, log_probs: Tensor, ids: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
-        """Bars the tokens behind the mass; the first one always stays."""
+        """Excludes the tokens after the mass is reached. The first token always stays."""
         log_probs = log_probs.log_softmax(-1)
         entropy = torch.special.entr(log_probs.exp()).sum(-1, keepdim=True)
         order = (log_probs + entropy).abs().argsort(dim=-1, stable=True)

@@ -1,4 +1,4 @@
-"""A report says what was measured, once, and its page stands by itself."""
+"""A report shows measured figures, measures each once, and its page needs no other files."""
 
 import base64
 import json
@@ -51,7 +51,7 @@ def runs(run, tmp_path_factory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def measured(runs) -> list[Path]:
-    """The same runs with everything measured, a frontier among it."""
+    """The same runs with everything measured, also a frontier."""
     assert main(["report", *map(str, runs), *OPTIONS]) == 0
     rows = str(runs[0] / "frontier.jsonl")
     how = ["--samplers", "ancestral", "--steps", "2,4", "--samples", "2", "--judge", "self"]
@@ -60,7 +60,7 @@ def measured(runs) -> list[Path]:
 
 
 class Page(HTMLParser):
-    """What a reader and a browser find: elements that close, tables, pictures, texts."""
+    """The parsed page: elements, tables, pictures and texts. Every element must be closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def test_the_numbers_of_the_page_are_those_measured(page, measured):
     }
 
 
-def test_an_error_of_few_draws_is_not_told(measured, tmp_path):
+def test_an_error_of_few_draws_is_shown_as_unknown(measured, tmp_path):
     run = read_run(shutil.copytree(measured[0], tmp_path / "run"))
     found = sections([report_run(run, Budget(ROWS, 2), "cpu")])
     bound, by_steps = (part for part in found if part.title in ("Bound", "Bound by T"))
@@ -211,7 +211,7 @@ def test_an_exact_likelihood_has_no_sign_and_no_error(page):
     assert not set("≤±") & set("".join(exact))
 
 
-def test_the_settings_that_differ_stand_side_by_side(page, measured):
+def test_settings_that_differ_are_shown_side_by_side(page, measured):
     table = {row[0]: row[1:] for row in page.tables["Settings that differ"][1:]}
     assert table["method.name"] == ["mdlm", "autoregressive"]
     assert table["backbone.gate"] == ["0.0", "–"]
@@ -314,14 +314,14 @@ def test_other_settings_and_other_weights_are_measured_anew(measured, tmp_path):
     other = bound(Budget(ROWS, DRAWS, seed=1))
     assert said == [f"measuring {run}: bound"]
     assert other.nats != same.nats
-    assert bound(None) == other  # the newest, whatever its settings
+    assert bound(None) == other  # the newest one, with any settings
     manifest = json.loads((run / "model" / "manifest.json").read_text())
     manifest["model.safetensors"] = "0" * 64
     (run / "model" / "manifest.json").write_text(json.dumps(manifest))
     assert bound(None) is None
 
 
-def test_without_measuring_only_what_is_there_is_shown(run, tmp_path, monkeypatch, capsys):
+def test_without_measuring_only_existing_figures_are_shown(run, tmp_path, monkeypatch, capsys):
     fresh = Path(shutil.copytree(run, tmp_path / "fresh"))
     (fresh / "measurements.jsonl").unlink(missing_ok=True)
     monkeypatch.setattr("unmask.runs.measurements.load", None)
@@ -334,7 +334,7 @@ def test_without_measuring_only_what_is_there_is_shown(run, tmp_path, monkeypatc
 
 
 def own_text(run: Path, folder: Path):
-    """A copy of a run whose text lies beside it."""
+    """A copy of a run, with its text in the same folder."""
     copy = read_run(shutil.copytree(run, folder / "run"))
     (copy.folder / "measurements.jsonl").unlink(missing_ok=True)
     file = folder / "corpus.txt"
@@ -360,7 +360,7 @@ def test_a_text_that_has_changed_is_measured_anew(run, tmp_path):
     assert bound() == second
 
 
-def test_a_run_whose_text_is_gone_shows_what_it_has(run, tmp_path):
+def test_a_run_without_its_text_shows_existing_figures(run, tmp_path):
     copy, file = own_text(run, tmp_path)
     said: list[str] = []
     asked = Budget(ROWS, DRAWS)
@@ -374,7 +374,7 @@ def test_a_run_whose_text_is_gone_shows_what_it_has(run, tmp_path):
         sum(line.endswith("the report shows only cached measurements of this run") for line in said)
         == 1
     )
-    # never what another budget found; samples need no text
+    # figures of another budget are not shown; samples need no text
     assert (other.bound, other.by_steps, other.schedules) == (None, [], {})
     assert len(other.samples) == 2
     assert report_run(copy, None, "cpu", said.append).bound == whole.bound
@@ -417,15 +417,15 @@ def test_a_model_of_pairs_is_reported_by_its_targets(tmp_path):
     assert abs(spread.nats - own.nats) < 5 * spread.error < own.nats
 
 
-def test_a_bound_beyond_all_numbers_is_shown_as_one():
+def test_an_infinite_bound_is_shown():
     points = [Point(steps, nats, 0.5, "upper", 1, 1, 2) for steps, nats in [(10, 9e3), (0, 2)]]
     assert [perplexity(point) for point in points] == ["≤ ∞", "≤ 7.4 ± 3.7"]
     assert "svg" in pictures.bound_by_steps({"run": points})
     assert perplexity(replace(points[0], certificate="exact", error=0)) == "∞"
 
 
-def test_a_run_on_its_way_is_reported(run, tmp_path, capsys):
-    """No export, no best checkpoint yet, a line that a kill cut short."""
+def test_an_unfinished_run_is_reported(run, tmp_path, capsys):
+    """The run has no export and no best checkpoint yet, and a kill cut the last line of its log."""
     folder = Path(shutil.copytree(run, tmp_path / "begun"))
     shutil.rmtree(folder / "model")
     shutil.rmtree(folder / "checkpoints")
@@ -436,7 +436,7 @@ def test_a_run_on_its_way_is_reported(run, tmp_path, capsys):
     assert "10 of 40" in capsys.readouterr().out
 
 
-def test_runs_of_one_name_are_told_apart_by_their_paths(run, tmp_path):
+def test_runs_of_one_name_are_distinguished_by_their_paths(run, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(run, tmp_path / name / "run")
     found = read_runs([tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "a" / "run"])
@@ -459,7 +459,7 @@ def test_runs_of_one_name_are_told_apart_by_their_paths(run, tmp_path):
         (["config.yaml"], "has no log: train some steps there with 'unmask train'"),
     ],
 )
-def test_a_folder_that_is_no_run_is_told_in_one_line(tmp_path, run, made, message):
+def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path, run, made, message):
     folder = tmp_path / "folder"
     for name in made:
         folder.mkdir(exist_ok=True)
@@ -478,7 +478,7 @@ def test_a_folder_that_is_no_run_is_told_in_one_line(tmp_path, run, made, messag
         (["--html", "."], "is a folder: give the name of a file"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_measured(run, options, message, capsys):
+def test_mistakes_are_reported_before_anything_is_measured(run, options, message, capsys):
     assert main(["report", str(run), *options]) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -1,4 +1,4 @@
-"""The paper's tables in small: equal runs but for what a row is about, and verdicts that are computed."""
+"""The paper's tables in small: runs that differ only in the subject of a row, and computed verdicts."""
 
 import json
 import math
@@ -55,12 +55,12 @@ OVERRIDES = [
     ("training.warmup", "2"),
     ("training.save_every", "3"),
 ]
-MDLM = ["mdlm", "mdlm-seed-1"]  # which Table 1 trains twice
+MDLM = ["mdlm", "mdlm-seed-1"]  # Table 1 trains two seeds
 
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory) -> dict:
-    """A request that trains in moments, but for its table."""
+    """The fields of a request that trains in moments, without the table."""
     folder = tmp_path_factory.mktemp("reproduce")
     (folder / "corpus.txt").write_text("\n".join(TEXTS * 3), encoding="utf-8")
     return {
@@ -75,7 +75,7 @@ def asked(tmp_path_factory) -> dict:
 
 @pytest.fixture(scope="module")
 def table1(asked):
-    """Table 1, whose five runs learn one tokenizer between them."""
+    """Table 1. Its five runs share one tokenizer."""
     learned = []
 
     def learn(*args):
@@ -90,7 +90,7 @@ def table1(asked):
 
 
 def as_trained(request: Request, run: str) -> RunConfig | None:
-    """The configuration of a run, whatever the recipes say."""
+    """The configuration of a trained run, in place of the recipe's."""
     folder = request.folder / run
     return read_run(folder).config if folder.is_dir() else None
 
@@ -103,12 +103,12 @@ def request(scale: str = "small", table: str = "table1", **options) -> Request:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_rows_differ_only_in_what_they_are_about(scale):
+def test_rows_differ_only_in_their_subject(scale):
     base = flatten(request(scale).config("mdlm"))
     for name, changes in RUNS.items():
         own = flatten(request(scale).config(name))
         if name != "ar":
-            assert own["backbone.gate"] == 0, name  # a gate is worth more than a part of MDLM
+            assert own["backbone.gate"] == 0, name  # a gate has a larger effect than a part of MDLM
         differing = {key for key in base.keys() | own.keys() if base.get(key) != own.get(key)}
         sections = {key.partition(".")[0] for key in changes}
         assert {key.partition(".")[0] for key in differing} <= sections, name
@@ -126,7 +126,7 @@ def test_every_row_has_the_parameters_of_the_others(scale):
     assert max(sizes.values()) < 1.06 * min(sizes.values()), sizes
 
 
-def test_the_small_scale_is_what_it_says():
+def test_the_small_scale_has_its_stated_size():
     config = request().config("mdlm")
     training = config.training
     assert training.steps * training.batch * config.data.length >= 200e6
@@ -152,7 +152,7 @@ def test_the_rows_of_table_8_take_away_one_part_after_the_other():
     ]
 
 
-def test_a_row_is_what_its_runs_measure(table1, asked):
+def test_a_row_has_the_figures_of_its_runs(table1, asked):
     assert [line.row for line in table1.lines] == ["ar", "mdlm", "sedd", "d3pm"]
     for line in table1.lines:
         assert line.paper == PUBLISHED["table1"].figures[line.row]
@@ -192,7 +192,7 @@ def test_a_test_text_is_measured_and_nothing_is_trained_for_it(
     assert line.ours != next(kept.ours for kept in table1.lines if kept.row == "mdlm")
 
 
-def test_what_is_trained_and_measured_is_not_done_again(table1, asked, monkeypatch):
+def test_training_and_measurements_are_not_repeated(table1, asked, monkeypatch):
     for name in ("reproduce.scaled_runs.train", "runs.measurements.load"):
         monkeypatch.setattr(f"unmask.{name}", None)
     said: list[str] = []
@@ -203,8 +203,8 @@ def test_what_is_trained_and_measured_is_not_done_again(table1, asked, monkeypat
     assert [json.loads(line)["row"] for line in lines] == ["ar", "mdlm", "sedd", "d3pm"]
 
 
-def test_a_half_done_run_goes_on(table1, asked, tmp_path, monkeypatch):
-    """Stopped after three of six steps by whatever stops a process."""
+def test_an_unfinished_run_resumes(table1, asked, tmp_path, monkeypatch):
+    """The run is stopped after three of six steps."""
     runs = tmp_path / "runs"
     request = Request("table8", **asked | {"runs": runs, "only": ["mdlm"]})
 
@@ -289,8 +289,8 @@ def test_an_equality_agrees_only_if_a_difference_would_have_shown():
 
 
 @pytest.mark.parametrize("draws", [2, 8])
-def test_where_nothing_differs_few_verdicts_are_given(draws):
-    """At 95% confidence one in twenty, however few draws there are; shared draws or not."""
+def test_equal_figures_rarely_give_a_verdict(draws):
+    """At 95% confidence one in twenty, for any number of draws, shared or not."""
     chance, wrong = random.Random(0), {"apart": 0, "shared": 0}
     for _ in range(200):
         values = [[chance.gauss(10, 1) for _ in range(draws)] for _ in "ab"]
@@ -304,7 +304,7 @@ def test_where_nothing_differs_few_verdicts_are_given(draws):
     assert max(wrong.values()) < 0.085 * 200  # a rate of 12% fails in 95 of 100 cases
 
 
-def test_freedoms_combine_as_welch_has_it():
+def test_degrees_of_freedom_combine_by_welchs_formula():
     assert combined((3.0, 5.0), (4.0, 5.0)) == pytest.approx((5.0, 625 * 5 / (81 + 256)))
     assert combined((0.0, 1.0), (2.0, 7.0)) == (2.0, 7.0)
     assert combined((0.0, math.inf), (0.0, 1.0)) == (0.0, math.inf)
@@ -313,7 +313,7 @@ def test_freedoms_combine_as_welch_has_it():
     assert half_width((math.inf, 1.0)) == math.inf
 
 
-def test_what_is_beyond_all_numbers_tells_nothing():
+def test_infinite_figures_give_no_verdict():
     a, b = compared((math.inf, math.inf, 1), (math.inf, 0.0, 2))
     c = Compared("c", 10, 0.1, 0.5)
     for pair in [(a, b), (c, a)]:
@@ -352,14 +352,14 @@ def test_another_seed_would_have_trained_another_model():
     one, two = _with_seeds(lines, (0.05, 1.0))
     assert one.seeds == pytest.approx((10 * 0.05, 1))
     assert two.seeds == pytest.approx((20 * 0.05 / math.sqrt(2), 1))
-    # the seeds of both are one estimate, whose freedom is not counted twice
+    # the seeds of both are one estimate, so its degrees of freedom count once
     error, freedom = difference_error(one, two)
     assert error == pytest.approx(math.hypot(0.1, 0.1, one.seeds[0], two.seeds[0]))
     assert 1 <= freedom < 1.1
 
 
 def copied(asked: dict, tmp_path: Path, *names: str) -> dict:
-    """A folder of some of the runs only."""
+    """A request whose folder holds only some of the runs."""
     for name in names:
         shutil.copytree(asked["runs"] / name, tmp_path / name)
     return asked | {"runs": tmp_path}
@@ -368,7 +368,7 @@ def copied(asked: dict, tmp_path: Path, *names: str) -> dict:
 @pytest.mark.parametrize(
     ("table", "rows"), [("table1", ["ar", "sedd"]), ("table8", ["mdlm", "d3pm"])]
 )
-def test_without_a_second_seed_nothing_is_said_of_methods(table1, asked, tmp_path, table, rows):
+def test_without_a_second_seed_methods_are_not_compared(table1, asked, tmp_path, table, rows):
     found = reproduce(Request(table, only=rows, **copied(asked, tmp_path, *rows)))
     (agreement,) = found.agreement
     assert (
@@ -388,7 +388,7 @@ def test_table_8_counts_the_seeds_of_table_1(table1, asked, monkeypatch):
     point = Measuring(asked["runs"] / "ar", read_run(asked["runs"] / "ar").config, None).bound()
     monkeypatch.setattr(Measuring, "bound", lambda self: replace(point, nats=nats[self.run.name]))
     assert reproduce(request).agreement[0].agrees == ["mdlm < d3pm"]
-    nats["mdlm-seed-1"] = 3.01  # another seed would have changed as much
+    nats["mdlm-seed-1"] = 3.01  # the difference of seeds is as large
     assert reproduce(request).agreement[0].open == ["mdlm < d3pm"]
 
 
@@ -403,10 +403,10 @@ def test_more_seeds_are_trained_if_asked_for(table1, asked, tmp_path):
     one, two = (found.lines[1].facts[f"nats_{name}"] for name in ("d3pm", "d3pm-seed-1"))
     assert first.lines[1].facts["nats"] == one != two
     assert found.lines[1].facts["nats"] == pytest.approx((one + two) / 2)
-    assert reproduce(Request("table8", **rows)).lines == found.lines  # which are there now
+    assert reproduce(Request("table8", **rows)).lines == found.lines  # they exist now
 
 
-def test_the_seeds_of_all_rows_tell_how_much_seeds_differ(asked, tmp_path, monkeypatch):
+def test_the_seeds_of_all_rows_estimate_the_deviation_between_seeds(asked, tmp_path, monkeypatch):
     nats = {"mdlm": [3.0, 3.2], "d3pm": [3.0, 3.0, 3.3], "sedd": [9.0]}
     runs = {
         f"{row}-seed-{n}" if n else row: each for row in nats for n, each in enumerate(nats[row])
@@ -428,7 +428,8 @@ def test_the_seeds_of_all_rows_tell_how_much_seeds_differ(asked, tmp_path, monke
 def test_a_seed_is_counted_if_it_is_trained(table1, asked, tmp_path):
     mine = copied(asked, tmp_path, "mdlm")
     second = asked["runs"] / "mdlm-seed-1"
-    for name in ("mdlm-seed-7", "mdlm-seed-01", "mdlm-seed-1-old"):  # not what they are called
+    # names that do not agree with the seed
+    for name in ("mdlm-seed-7", "mdlm-seed-01", "mdlm-seed-1-old"):
         shutil.copytree(second, tmp_path / name)
     (tmp_path / "mdlm-seed-2").mkdir()  # not begun
     request = Request("table8", **mine)
@@ -446,7 +447,7 @@ def test_seeds_count_from_the_first():
     assert seeds == [5, 6]
 
 
-def test_figures_keep_their_freedom(table1, asked):
+def test_figures_keep_their_degrees_of_freedom(table1, asked):
     by_row = {line.row: line for line in table1.lines}
     assert by_row["ar"].freedom == math.inf
     assert 1 <= by_row["sedd"].freedom < 2  # two draws of one block
@@ -465,8 +466,8 @@ def test_the_spread_of_seeds_is_their_standard_deviation(table1):
     assert facts["seed_deviation"] > 0
 
 
-def test_seeds_that_share_their_noise_err_together(table1, asked):
-    """A second seed under the same draws of the same rows does not make the mean's noise any less."""
+def test_seeds_with_the_same_noise_have_correlated_errors(table1, asked):
+    """A second seed with the same draws of the same rows does not reduce the noise of the mean."""
     bounds = [
         Measuring(asked["runs"] / name, read_run(asked["runs"] / name).config, None).bound()
         for name in MDLM
@@ -477,8 +478,8 @@ def test_seeds_that_share_their_noise_err_together(table1, asked):
     assert line.freedom == min(bound.freedom for bound in bounds)
 
 
-def test_the_papers_figures_hold_together():
-    """What several tables say is the same, and the claims are those of the text."""
+def test_the_papers_figures_are_consistent():
+    """Figures that occur in several tables are equal, and agree with the text of the paper."""
     one, eight = PUBLISHED["table1"].figures, PUBLISHED["table8"].figures
     assert one["mdlm"] == eight["mdlm"]
     falling = list(PUBLISHED["table11"].figures.values())
@@ -489,7 +490,7 @@ def test_the_papers_figures_hold_together():
 # The command
 
 
-def test_the_command_prints_ours_beside_the_papers(table1, asked, capsys, monkeypatch):
+def test_the_command_prints_the_papers_figures_too(table1, asked, capsys, monkeypatch):
     monkeypatch.setattr(Request, "config", as_trained)
     argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "sedd"]
     argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
@@ -515,13 +516,13 @@ def test_the_command_prints_each_seed_and_signs_bounds(table1, asked, capsys, mo
     assert main(argv) == 0
     out = capsys.readouterr().out
     exact, mean = table1.lines[:2]
-    assert f"≤ {mean.facts['nats']:.4f} ± ?" in out  # two draws do not tell
+    assert f"≤ {mean.facts['nats']:.4f} ± ?" in out  # two draws do not determine the error
     assert f"≤ {exact.facts['nats']:.4f}" not in out
     for name in MDLM:
         assert f"{mean.facts[f'nats_{name}']:.4f}" in out
 
 
-def test_a_bound_beyond_all_numbers_is_printed(table1, asked, capsys, monkeypatch):
+def test_an_infinite_bound_is_printed(table1, asked, capsys, monkeypatch):
     kept = Measuring.bound
 
     def far(self: Measuring):

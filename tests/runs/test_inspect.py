@@ -1,4 +1,4 @@
-"""What a run folder holds, and everything that is wrong with it."""
+"""unmask check and unmask runs: the content of a run folder, and all damage in it."""
 
 import json
 import os
@@ -23,7 +23,7 @@ OPTIONS = {"steps": 12, "save_every": 4, "validate_every": 4, "log_every": 2, "s
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """A run with everything in it but an exported model."""
+    """A complete run without an exported model."""
     run = tmp_path_factory.mktemp("inspection") / "run"
     (run / "tokenizer").mkdir(parents=True)
     (run / "config.yaml").write_text("seed: 3\n")
@@ -47,7 +47,7 @@ def named(path: Path) -> str:
 
 
 def reseal(folder: Path) -> None:
-    """The manifest that whoever changed the files would write."""
+    """Rewrites the manifest, as an attacker who changed the files would."""
     (folder / "manifest.json").unlink()
     files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     seal(folder, *files)
@@ -62,7 +62,7 @@ def test_a_whole_run_has_nothing_wrong(run):
 
 
 def damage(files: list[Path], kind: str, dice: random.Random) -> None:
-    """One way for a disk or a person to spoil a file."""
+    """Damages a file in one way."""
     path = dice.choice(files)
     content = path.read_bytes()
     match kind:
@@ -85,7 +85,7 @@ def damage(files: list[Path], kind: str, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delete", "empty", "truncate", "append", "flip", "swap"])
-def test_every_damage_is_seen_and_the_run_goes_on_or_says_why_not(whole, run, kind):
+def test_every_damage_is_found_and_the_run_resumes_or_refuses(whole, run, kind):
     dice = random.Random(kind)
     for _ in range(4):
         shutil.rmtree(run)
@@ -125,13 +125,13 @@ def test_a_line_that_is_being_written_is_named(run):
 
 @pytest.fixture
 def live(run, monkeypatch) -> Path:
-    """A run that trains, as far as anybody can see."""
+    """A run that appears to be training."""
     monkeypatch.setattr(inspection, "in_use", lambda run: True)
     monkeypatch.setattr(inspection, "_PAUSE", 0)
     return run
 
 
-def test_what_a_live_run_drops_meanwhile_is_not_damaged(live, monkeypatch):
+def test_files_that_a_live_run_removes_are_not_damage(live, monkeypatch):
     first, second = checkpoint.by_step(live)
 
     def late(path: Path) -> Iterator[str]:
@@ -145,7 +145,7 @@ def test_what_a_live_run_drops_meanwhile_is_not_damaged(live, monkeypatch):
     assert named(first) not in names and named(second) in names
 
 
-def test_what_a_live_run_replaces_meanwhile_is_looked_at_again(live, monkeypatch):
+def test_files_that_a_live_run_replaces_are_checked_again(live, monkeypatch):
     best = live / "checkpoints" / "best"
     new = Path(shutil.copytree(best, live / "new"))
     (best / "model.safetensors").write_bytes(b"of another time than the manifest")
@@ -161,7 +161,7 @@ def test_what_a_live_run_replaces_meanwhile_is_looked_at_again(live, monkeypatch
     assert wrong(live) == {}
 
 
-def test_a_live_run_stands_at_what_took_the_place_of_what_was_listed(live, monkeypatch):
+def test_the_step_of_a_live_run_follows_a_replaced_checkpoint(live, monkeypatch):
     first, second = checkpoint.by_step(live)
     aside = second.rename(live / "aside")
 
@@ -175,10 +175,10 @@ def test_a_live_run_stands_at_what_took_the_place_of_what_was_listed(live, monke
     assert standing(live, thorough=False).step == 12
 
 
-def test_what_stays_wrong_in_a_live_run_is_told(live):
+def test_lasting_damage_of_a_live_run_is_reported(live):
     (checkpoint.by_step(live)[0] / "ema.safetensors").write_bytes(b"")
     with (live / "log.jsonl").open("a") as file:
-        file.write('{"step": 13, "lo')  # on its way
+        file.write('{"step": 13, "lo')  # being written
     (live / "samples.jsonl").unlink()
     assert wrong(live) == {
         "checkpoints/step-00000008": ("ema.safetensors is not what was written",),
@@ -264,7 +264,7 @@ def test_a_state_that_is_a_pipe_is_not_waited_for(run):
     assert named(newest) in wrong(run) and standing(run).step == 8
 
 
-def test_where_a_run_stands(run, tmp_path):
+def test_the_state_of_a_run(run, tmp_path):
     found = standing(run)
     assert (found.state, found.step, found.steps, found.damaged) == ("stopped", 12, 12, ())
     assert found.nats > 0
@@ -282,7 +282,7 @@ def test_where_a_run_stands(run, tmp_path):
         inspect(tmp_path)
 
 
-def test_the_commands_say_it(run, capsys):
+def test_the_commands_print_state_and_damage(run, capsys):
     assert main(["check", str(run)]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "intact   checkpoints/step-00000008"
     assert main(["runs", str(run.parent), "--json"]) == 0

@@ -1,4 +1,4 @@
-"""unmask plan: its arithmetic against measured rows, and what it tells."""
+"""unmask plan: its arithmetic against measured rows, and its output."""
 
 import re
 import runpy
@@ -62,7 +62,7 @@ def test_a_billion_parameters_on_64_gpus():
     kinds = {(option.strategy, option.recompute): option for option in found.options}
     assert set(kinds) == {(s, r) for s in ("ddp", "fsdp") for r in (False, True)}
     plainly, sharded = kinds["ddp", False], kinds["fsdp", False]
-    # 16 bytes a parameter beside gradients, of which 63 of 64 parts lie elsewhere
+    # 16 bytes for each parameter without gradients; 63 of 64 parts are on other GPUs
     states = [o.memory.weights + o.memory.optimizer + o.memory.averages
               for o in (plainly, sharded)]  # fmt: skip
     assert states == pytest.approx([16 * found.work.parameters, 16 * found.work.parameters / 64])
@@ -73,7 +73,7 @@ def test_a_billion_parameters_on_64_gpus():
     assert found.best.least <= found.best.most
 
 
-def test_what_does_not_fit_is_taken_in_smaller_passes_or_in_shards():
+def test_batches_that_do_not_fit_are_split_into_passes_or_shards():
     config = resolve(load_recipe("owt"), [*BILLION, ("training.batch", "1024")])
     small = plan(config, 64, Machine(memory=24))
     whole = {option.strategy: option for option in small.options if not option.recompute}

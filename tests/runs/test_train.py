@@ -1,4 +1,4 @@
-"""What training starts from, and what it measures on the way."""
+"""Starting points of training runs, and their validation."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from unmask.runs.auto_recipe import fitted
 
 @pytest.mark.parametrize("packing", ["pad", "split"])
 def test_the_first_rows_have_the_text_of_their_tokens(packing):
-    """Half of the rows hold nearly all of the text; each has BOS and EOS beside its bytes."""
+    """Half of the rows hold nearly all of the text. Each has BOS and EOS besides its bytes."""
     rows = rows_from(["a" * 98, "b" * 2], ByteTokenizer(), DataConfig(packing=packing, length=100))
     first = FirstRows(rows, 1)
     assert first.tokens == 100
@@ -40,8 +40,8 @@ def test_rows_of_a_validation_are_drawn_by_the_seed():
     assert len(FirstRows(rows, 99, 0)) == len(rows)
 
 
-def test_a_validation_that_costs_more_than_floating_point_can_tell_is_logged(tmp_path):
-    """Short targets in long rows: the filling alone costs an untrained model a thousand nats."""
+def test_an_infinite_validation_perplexity_is_logged(tmp_path):
+    """Targets are short and rows long, so the filling alone costs an untrained model a thousand nats."""
     pairs = tmp_path / "pairs.jsonl"
     lines = [{"de": "x", "en": letter} for letter in "abc"] + [{"de": "x" * 600, "en": "y"}]
     pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -72,7 +72,7 @@ SETTINGS = {
 
 @pytest.fixture
 def settings(run, tmp_path) -> dict[str, str]:
-    """A run that goes on from the trained one, on other text."""
+    """The settings of a run that starts from the trained one, on other text."""
     text = tmp_path / "other.txt"
     text.write_text("\n".join(f"A mouse ran under bed number {i}." for i in range(40)))
     own = {"data.train": str(text), "data.cache": str(tmp_path / "cache"), "init_from": str(run)}
@@ -83,7 +83,7 @@ def train(settings: dict[str, str], run: Path, **options) -> unmask.Model:
     return unmask.train(resolve({}, list(settings.items())), run, say=lambda line: None, **options)
 
 
-def test_a_run_goes_on_from_another_models_weights_and_tokens(settings, model, tmp_path):
+def test_a_run_starts_from_another_models_weights_and_tokenizer(settings, model, tmp_path):
     begun = train(settings, tmp_path / "run")
     assert begun.tokenizer.fingerprint == model.tokenizer.fingerprint
     for name, weight in begun.method.state_dict().items():
@@ -92,7 +92,7 @@ def test_a_run_goes_on_from_another_models_weights_and_tokens(settings, model, t
     assert fresh.tokenizer.fingerprint != model.tokenizer.fingerprint
 
 
-def test_a_method_of_vectors_takes_the_layers_between_the_first_and_the_last(
+def test_a_method_of_vectors_reuses_the_layers_between_the_first_and_the_last(
     settings, model, tmp_path
 ):
     vectors = {"method": "plaid", "backbone.time_conditioning": "true"}
@@ -103,7 +103,7 @@ def test_a_method_of_vectors_takes_the_layers_between_the_first_and_the_last(
     assert begun["backbone.embedding.weight"].shape == (32, 32)  # two codes of 16 -> the width
 
 
-def test_a_resumed_run_needs_its_start_no_more(settings, run, tmp_path):
+def test_a_resumed_run_does_not_need_the_model_that_it_started_from(settings, run, tmp_path):
     first = shutil.copytree(run, tmp_path / "first")
     settings |= {"init_from": str(first)}
     train(settings, tmp_path / "run")
@@ -128,7 +128,7 @@ def test_weights_that_do_not_fit_are_refused(settings, tmp_path, change, message
     assert not (tmp_path / "run").exists()
 
 
-def test_a_tokenizer_that_is_not_the_starts_is_refused(settings, tmp_path):
+def test_another_tokenizer_than_that_of_the_start_is_refused(settings, tmp_path):
     with pytest.raises(UnmaskError, match="has another tokenizer than the one given"):
         train(settings, tmp_path / "run", tokenizer=ByteTokenizer())
 
@@ -177,7 +177,7 @@ def test_other_objects_are_refused(data, message, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["hf:json", "hf:/tmp", "hf:"])
-def test_names_of_no_dataset_are_refused_in_one_line(name, tmp_path, monkeypatch):
+def test_unknown_dataset_names_are_refused_in_one_line(name, tmp_path, monkeypatch):
     pytest.importorskip("datasets")
     for module in ("huggingface_hub.constants", "datasets.config"):  # they may be imported already
         monkeypatch.setattr(f"{module}.HF_HUB_OFFLINE", True)
@@ -212,7 +212,7 @@ def test_finetune_takes_network_and_tokens_of_its_start_and_measures_it(settings
     assert any(line.startswith("before training: ") for line in said)
     assert any("nats/token before" in line for line in said)
     again = fitted("finetune", own | {"data.train": "elsewhere.txt"}, folder, said.append)
-    assert again.training == model.config.training  # a run that has begun keeps its choice
+    assert again.training == model.config.training  # a started run keeps its settings
 
 
 def test_auto_counts_the_characters_of_python_objects(tmp_path):

@@ -1,4 +1,4 @@
-"""Cores that a process may use: by affinity, and by the quota of a container."""
+"""The number of cores that a process may use, by affinity and by the quota of a container."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Functions at few shapes say what they say at every shape, on a GPU as graphs."""
+"""Functions padded to few shapes have the results of the exact shapes, and are CUDA graphs on a GPU."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_sizes_are_few_and_little_larger(size, most):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_results_are_those_of_the_inputs_alone_however_often_it_is_asked(device):
+def test_results_depend_only_on_the_inputs_for_any_number_of_calls(device):
     seen = []
 
     def lengths(x, table):
@@ -37,11 +37,11 @@ def test_results_are_those_of_the_inputs_alone_however_often_it_is_asked(device)
     for found, expected in results:  # none was overwritten by a later call
         assert torch.equal(found, expected)
     assert set(seen) == {((4,), (2, 3))}
-    # on a GPU once more, to be captured
+    # once more on a GPU, where it is captured
     assert len(seen) == WARM_UP + (4 if device == "cpu" else 1)
 
 
-def test_only_so_many_shapes_are_kept(monkeypatch):
+def test_the_number_of_kept_shapes_is_limited(monkeypatch):
     monkeypatch.setattr(replay, "MOST_SHAPES", 3)
     double = CudaGraph(lambda x: 2 * x)
     for size in (4, 5, 6, 7, 4, 5):
@@ -49,7 +49,7 @@ def test_only_so_many_shapes_are_kept(monkeypatch):
         assert len(double._shapes) <= 3
 
 
-def test_only_so_many_functions_are_kept(monkeypatch):
+def test_the_number_of_kept_functions_is_limited(monkeypatch):
     monkeypatch.setattr(replay, "MOST_FUNCTIONS", 2)
     kept = CudaGraphs()
     first = kept(1, lambda x: x)
@@ -61,7 +61,7 @@ def test_only_so_many_functions_are_kept(monkeypatch):
 
 
 @needs_gpu
-def test_what_cannot_be_captured_is_called():
+def test_a_function_that_cannot_be_captured_is_called():
     scale = CudaGraph(lambda x: x * float(x.sum()))
     for call in range(WARM_UP + 3):
         x = torch.full((2,), call + 1.0, device="cuda")

@@ -1,4 +1,4 @@
-"""Devices and precisions: native ones are chosen, emulated ones are announced in one line."""
+"""Devices and precisions: native ones are chosen, and emulated ones print one line."""
 
 import platform
 import warnings
@@ -28,7 +28,7 @@ def cpu(request, monkeypatch) -> str:
 
 @pytest.fixture
 def products(monkeypatch) -> set[bool]:
-    """Products in fp32 stand in for those in bf16; the set says if oneDNN was on for them."""
+    """Replaces products in bf16 by fp32. The set records if oneDNN was on for them."""
     product, seen = F.linear, set()
 
     def linear(x, weight, bias=None):
@@ -44,7 +44,7 @@ def products(monkeypatch) -> set[bool]:
     return seen
 
 
-def test_a_device_that_is_not_there(monkeypatch):
+def test_a_missing_device_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UnmaskError, match="cuda"):
         resolve_device("cuda")
@@ -59,7 +59,7 @@ def test_auto_is_the_fastest_native_precision(cpu):
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_gpu_is_asked_for_hardware_that_computes_bf16(native, monkeypatch):
+def test_bf16_on_a_gpu_needs_native_hardware(native, monkeypatch):
     emulation = {True: True, False: native}
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation: emulation[including_emulation]
@@ -68,7 +68,7 @@ def test_a_gpu_is_asked_for_hardware_that_computes_bf16(native, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="Linux lists a CPU's instructions")
-def test_this_cpu_is_known_by_its_instructions(native_bf16):
+def test_bf16_of_this_cpu_follows_its_instructions(native_bf16):
     flags = set(Path("/proc/cpuinfo").read_text().split())
     assert native_bf16 == (("bf16" if platform.machine() == "aarch64" else "avx512_bf16") in flags)
 
@@ -82,7 +82,7 @@ def test_a_command_in_bf16_prints_one_line_where_it_is_emulated(cpu, run, produc
 
 
 def test_emulated_bf16_leaves_later_fp32_products_as_they_were(cpu, run, products, tmp_path):
-    """Torch switches oneDNN off for good at the first bf16 product that the CPU cannot compute."""
+    """Torch switches oneDNN off permanently at the first bf16 product that the CPU cannot compute."""
     config = unmask.load(run).config
     training = replace(config.training, precision="bf16", steps=1)
     with warnings.catch_warnings(record=True) as seen:

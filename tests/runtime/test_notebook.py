@@ -1,4 +1,4 @@
-"""In a notebook the bar and text forming are HTML that is written in place, and escaped."""
+"""In a notebook the progress bar and the animated text are escaped HTML that is updated in place."""
 
 import re
 from functools import partial
@@ -20,7 +20,7 @@ Notebook = partial(Console, force_jupyter=True, width=80)
 
 
 class Cell:
-    """What stands below a cell: places, each with all that it has shown."""
+    """The output of a notebook cell: places, each with all its contents so far."""
 
     def __init__(self) -> None:
         self.places: list[list[str]] = []
@@ -43,7 +43,7 @@ def cell(monkeypatch) -> Cell:
 
 
 def forming(text: str) -> list[Frame]:
-    """A text that appears from its start, byte by byte."""
+    """Frames of a text that appears from its start, byte by byte."""
     ids = torch.tensor([BYTES.encode(text)])
     frames = []
     for count in range(ids.shape[1] + 1):
@@ -55,7 +55,7 @@ def forming(text: str) -> list[Frame]:
     return frames
 
 
-def test_text_forms_in_one_place_and_no_markup_of_it_is_obeyed(cell):
+def test_text_is_updated_in_one_place_and_its_markup_is_escaped(cell):
     frames = forming("<b>&[red]")
     assert watch(frames, BYTES, Notebook(), pause=0) is frames[-1]
     (shown,) = cell.places
@@ -66,7 +66,7 @@ def test_text_forms_in_one_place_and_no_markup_of_it_is_obeyed(cell):
     assert f"calls {len(frames) - 1}" in shown[-1]
 
 
-def test_the_bar_moves_in_one_place_and_no_lines_are_said(cell, monkeypatch):
+def test_the_bar_is_updated_in_one_place_and_no_lines_are_printed(cell, monkeypatch):
     monkeypatch.setattr(progress, "Console", Notebook)
     said: list[str] = []
     with progress.ProgressDisplay(0, 40, said.append) as bar:

@@ -1,4 +1,4 @@
-"""Analytic sampling of SEDD: exact with exact scores, and as fast as the scores say with others."""
+"""Analytic sampling of SEDD: exact with exact scores, and at the rate of the scores with others."""
 
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ SEEDS = list(range(2500))
 
 
 def at_scale(scale: float, steps: int) -> torch.Tensor:
-    """The reverse process when every chance to be revealed is off by a factor, the last step's not."""
+    """The reverse process with every probability of revealing scaled by a factor, except in the last step."""
     mass, free = starting(LANGUAGE), torch.ones(3).bool()
     alpha = alphas(schedule("loglinear"), steps).tolist()
     for step, (alpha_t, alpha_s) in enumerate(pairwise(alpha)):
@@ -55,7 +55,7 @@ def test_a_tenth_less_score_reveals_a_tenth_less():
     assert abs(float(frame.changed.double().mean()) - chance) < 3 * error
 
 
-def test_the_scale_of_the_scores_would_be_noticed():
+def test_the_test_detects_another_scale_of_the_scores():
     found = sample(LANGUAGE, Analytic(3), SEEDS, scale=0.4)
     assert p_value(found, at_scale(1.0, 3)) < 1e-6
     torch.testing.assert_close(
@@ -86,7 +86,7 @@ def test_sedds_score_is_the_ratio_that_its_mean_implies():
     torch.testing.assert_close(denoiser(z, t, at), LANGUAGE.denoiser(z, t, at).float())
 
 
-def test_a_model_without_scores_is_refused_before_it_is_asked():
+def test_a_model_without_scores_is_refused_before_any_call():
     canvas = Canvas(torch.tensor([[3, 3, 3]]), 3)
     denoiser = table_method("mdlm", LANGUAGE, schedule("loglinear")).denoiser()
     with pytest.raises(UnmaskError, match="method sedd"):

@@ -1,4 +1,4 @@
-"""Samplers that claim to be exact draw from the enumerated distribution, whatever the batch."""
+"""Exact samplers draw from the enumerated distribution, in any batch."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from unmask.samplers.sampler import SAMPLERS
 LANGUAGE = Language.random()
 EXACT = [name for name in MASK_SAMPLERS if SAMPLERS[name].exact]
 STEPPED = [name for name in EXACT if hasattr(SAMPLERS[name], "steps")]
-RARELY = 1e-4  # a right sampler fails a test with this chance, once for the fixed seeds
+RARELY = 1e-4  # chance that a correct sampler fails a test with a fresh choice of seeds
 SEEDS = list(range(2000))
 INFILL = torch.tensor([3, 1, 3])  # MASK is 3: the middle is given
 EMPTY = torch.full_like(INFILL, LANGUAGE.size)
@@ -22,7 +22,7 @@ GIVEN = "1,0.7,0.4,0.1,0"
 
 
 def target(sampler, name, start) -> torch.Tensor:
-    """T steps of the reverse process; without steps, the language itself, given what is fixed."""
+    """The distribution of T steps of the reverse process; without steps that of the language, given the fixed tokens."""
     if not hasattr(sampler, "steps"):
         return conditional(LANGUAGE, start)
     times = grid_times(sampler.grid, sampler.steps).tolist()
@@ -59,7 +59,7 @@ def test_infills_follow_the_enumerated_conditional_distribution(which):
 @pytest.mark.parametrize("batch", [1, 64])
 @pytest.mark.parametrize("which", EXACT)
 def test_a_row_depends_on_its_own_seed_alone(which, batch, start):
-    """So the distribution of other tests is that of every batch size."""
+    """The distributions of the other tests therefore hold for every batch size."""
     sampler = build(which, steps=3)
     seeds = list(range(10_000, 10_048 if batch == 1 else 10_256))
     tokens = [
@@ -69,7 +69,7 @@ def test_a_row_depends_on_its_own_seed_alone(which, batch, start):
     assert torch.equal(torch.cat(tokens), texts(LANGUAGE, sampler, seeds, start))
 
 
-def test_one_step_is_far_from_the_language_and_the_test_would_notice():
+def test_the_test_detects_that_one_step_is_far_from_the_language():
     assert p_value(sample(LANGUAGE, build("ancestral", steps=1), SEEDS), LANGUAGE.table) < 1e-12
 
 
@@ -77,6 +77,6 @@ def test_left_to_right_is_the_chain_rule():
     assert p_value(sample(LANGUAGE, LeftToRight(), SEEDS), LANGUAGE.table) > RARELY
 
 
-def test_many_steps_come_to_the_language():
+def test_many_steps_converge_to_the_language():
     found = sample(LANGUAGE, build("ancestral", steps=1000), SEEDS)
     assert p_value(found, LANGUAGE.table) > RARELY

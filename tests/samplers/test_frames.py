@@ -1,4 +1,4 @@
-"""What every sampler does frame by frame: fills what is open, keeps the rest, counts its calls."""
+"""Frames of every sampler: open positions are filled, the rest is kept, and calls are counted."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def check_frames(sampler, canvas: Canvas) -> None:
         assert torch.equal(frame.changed, frame.tokens != before)
         assert not (frame.changed & ~canvas.open).any()
         if not sampler.revises:
-            assert (before[frame.changed] == MASK).all()  # a place changes once
+            assert (before[frame.changed] == MASK).all()  # a position changes once
         assert (frame.calls >= calls).all()
         written = frame.changed & (frame.tokens != MASK)
         assert (frame.calls > calls)[written.any(1)].all()
@@ -53,7 +53,7 @@ def check_frames(sampler, canvas: Canvas) -> None:
 @every_manner
 @given(seed=st.integers(0, 999), length=st.integers(1, 12), steps=st.integers(1, 20))
 @examples(max_examples=10)
-def test_frames_fill_what_is_open_and_change_nothing_else(name, fields, seed, length, steps):
+def test_frames_fill_open_positions_and_change_nothing_else(name, fields, seed, length, steps):
     canvas = canvas_of(seed, 5, length)
     check_frames(build(name, steps=steps, window=4, stride=2, **fields), canvas)
     assert torch.equal(canvas.tokens, canvas_of(seed, 5, length).tokens)  # not in place
@@ -61,8 +61,8 @@ def test_frames_fill_what_is_open_and_change_nothing_else(name, fields, seed, le
 
 @pytest.mark.parametrize("steps", [1, 2])
 @every_manner
-def test_nothing_stays_masked_where_a_schedule_reaches_its_ends(name, fields, steps):
-    ends = schedule("loglinear", eps=0.0)  # alpha_1 = 0, by which some formulas divide
+def test_nothing_stays_masked_with_a_schedule_that_reaches_zero(name, fields, steps):
+    ends = schedule("loglinear", eps=0.0)  # alpha_1 = 0, and some formulas divide by it
     canvas = canvas_of(0, 8, 12)
     sampler = build(name, steps=steps, window=8, **fields)
     frames = sampler.generate(smooth, canvas, SamplingTask(list(range(8)), ends))
@@ -70,7 +70,7 @@ def test_nothing_stays_masked_where_a_schedule_reaches_its_ends(name, fields, st
 
 
 @every_manner
-def test_a_full_canvas_is_left_alone(name, fields):
+def test_a_full_canvas_is_not_changed(name, fields):
     canvas = canvas_of(0, 3, 6, share=1.1)
     frame = run(build(name, **fields), canvas)
     assert torch.equal(frame.tokens, canvas.tokens)
@@ -92,7 +92,7 @@ def test_rows_do_not_depend_on_their_batch(name, fields):
 
 
 @every_manner
-def test_another_seed_writes_another_text(name, fields):
+def test_another_seed_generates_another_text(name, fields):
     sampler = build(name, steps=6, window=5, **fields)
     tokens = run(sampler, canvas_of(0, 20, 9, share=-1.0)).tokens
     assert len(tokens.unique(dim=0)) > 15
@@ -118,7 +118,7 @@ def test_calls_of_ancestral_sampling_are_the_steps_that_reveal_something(name, s
 
 
 @pytest.mark.parametrize("steps", [1, 5, 40])
-def test_ancestral_network_is_asked_at_the_start_of_each_step(steps):
+def test_ancestral_sampling_calls_the_network_at_the_start_of_each_step(steps):
     seen = []
 
     def denoiser(z, t, at):
@@ -166,7 +166,7 @@ def test_windows_cover_any_length_and_never_exceed_the_model(length, window, dat
     assert frame.calls.max() <= len(widths)
 
 
-def test_text_within_one_window_is_what_the_inner_sampler_writes():
+def test_text_within_one_window_is_that_of_the_inner_sampler():
     canvas = canvas_of(0, 4, 8)
     inner = Ancestral(steps=5)
     for sampler in (SemiAutoregressive(8, inner=inner), SemiAutoregressive(20, inner=inner)):
@@ -176,14 +176,14 @@ def test_text_within_one_window_is_what_the_inner_sampler_writes():
 
 
 @every_manner
-def test_banned_tokens_are_never_written(name, fields):
+def test_banned_tokens_are_never_generated(name, fields):
     canvas = canvas_of(0, 20, 10)
     frame = run(build(name, window=6, **fields), canvas, banned=(0, 3), temperature=0.7)
     assert not torch.isin(frame.tokens[canvas.open], torch.tensor([0, 3])).any()
 
 
 def unlike_neighbours(z, at):
-    """Tokens that differ from both neighbours; with so many tokens, every text can be completed."""
+    """Tokens that differ from both neighbours. The vocabulary is large enough to complete every text."""
     rows, columns = at
     fenced = torch.nn.functional.pad(z, (1, 1), value=MASK)
     allowed = torch.ones(len(rows), SIZE, dtype=torch.bool)
@@ -203,11 +203,11 @@ def test_a_constraint_holds_in_every_frame(name, fields):
         assert not ((left == right) & (left != MASK)).any()
     assert (frame.tokens != MASK).all()
     free = run(sampler, canvas).tokens
-    assert (free[:, 1:] == free[:, :-1]).any()  # without it, it would not
+    assert (free[:, 1:] == free[:, :-1]).any()  # free texts do not satisfy the constraint
 
 
 class Peaked(type(smooth)):
-    """Everywhere the same favourite: the token 2."""
+    """A denoiser whose likeliest token is 2 at every position."""
 
     def __call__(self, z, t, at):
         chances = torch.tensor([0.1, 0.1, 0.5, 0.1, 0.1, 0.1, 0.0]).double()
@@ -216,7 +216,7 @@ class Peaked(type(smooth)):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @every_manner
-def test_strategies_say_what_is_drawn_and_what_is_likeliest(name, fields, strategy):
+def test_strategies_draw_or_choose_the_likeliest_token_by_the_tail(name, fields, strategy):
     canvas = canvas_of(4, 20, 12, share=-1.0)
     sampler = build(name, steps=12, window=20, **fields)
     before, favourites = canvas.tokens, {True: [], False: []}

@@ -1,4 +1,4 @@
-"""Gibbs sampling redraws one place at a time: it keeps the language, and comes to it from any text."""
+"""Gibbs sampling redraws one position at a time: the language is its stationary distribution."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ RARELY = 1e-4
 
 
 def kernel() -> torch.Tensor:
-    """One update from every sequence to every other: a random place, drawn given the rest."""
+    """The transition matrix of one update: a random position, drawn given the rest."""
     total = torch.zeros(27, 27).double()
     for place in range(3):
         hidden = LANGUAGE.sequences.index_fill(1, torch.tensor([place]), LANGUAGE.size)
@@ -37,7 +37,7 @@ def revise(texts: torch.Tensor, steps: int) -> torch.Tensor:
     return last_frame(frames, canvas).tokens
 
 
-def test_one_update_leaves_the_language_as_it_is():
+def test_the_language_is_stationary_under_one_update():
     torch.testing.assert_close(LANGUAGE.table @ kernel(), LANGUAGE.table)
     start = LANGUAGE.sequences.repeat_interleave(300, 0)
     pairs = LANGUAGE.index(start, 3) * 27 + LANGUAGE.index(revise(start, 1), 3)
@@ -46,19 +46,19 @@ def test_one_update_leaves_the_language_as_it_is():
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7])
-def test_texts_of_the_language_stay_texts_of_the_language(steps):
+def test_texts_of_the_language_keep_its_distribution(steps):
     index = torch.multinomial(LANGUAGE.table, 6000, True, generator=torch.manual_seed(1))
     found = counts(LANGUAGE, revise(LANGUAGE.sequences[index], steps))
     assert p_value(found, LANGUAGE.table) > RARELY
 
 
-def test_wrong_texts_become_texts_of_the_language():
+def test_wrong_texts_converge_to_the_language():
     wrong = torch.zeros(4000, 3, dtype=torch.long)
     assert p_value(counts(LANGUAGE, revise(wrong, 4)), LANGUAGE.table) < 1e-12
     assert p_value(counts(LANGUAGE, revise(wrong, 60)), LANGUAGE.table) > RARELY
 
 
-def test_a_rough_filling_is_mended():
+def test_updates_improve_a_filling_in_one_step():
     rough = Gibbs(40, inner=Ancestral(1))
     assert p_value(sample(LANGUAGE, rough, list(range(3000))), LANGUAGE.table) > RARELY
     infill = torch.tensor([3, 1, 3])
@@ -67,7 +67,7 @@ def test_a_rough_filling_is_mended():
     assert p_value(found, LANGUAGE.table * agrees / LANGUAGE.table[agrees].sum()) > RARELY
 
 
-def test_filling_first_is_the_inner_sampler_and_then_one_call_a_place():
+def test_the_inner_sampler_fills_first_and_each_update_is_one_call():
     canvas = canvas_of(0, 4, 9)
     frames = list(Gibbs(5, inner=LeftToRight()).generate(smooth, canvas, task(4)))
     filled = run(LeftToRight(), canvas)

@@ -1,4 +1,7 @@
-"""The end of a text before its words: the same distribution in fewer calls, and the median where nothing is drawn."""
+"""The sampler length_first draws the end of a text first: the same distribution in fewer calls.
+
+At temperature 0 the end is its median.
+"""
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ EOS = 2
 
 
 def ending_language() -> Language:
-    """Texts of 0 to 4 letters; from its end on a row is EOS."""
+    """Texts of 0 to 4 letters. After its end a row is EOS."""
     language = Language.random(3, 4, seed=3)
     over = language.sequences == EOS
     ends = (over[:, 1:] >= over[:, :-1]).all(1)
@@ -35,7 +38,7 @@ def frames(inner: str, rows: int, start: torch.Tensor | None = None, **fields: o
 @pytest.mark.parametrize("given", [LANGUAGE.size, 0, 1])
 @pytest.mark.parametrize("inner", ["first_hitting", "left_to_right", "confidence"])
 def test_texts_have_the_distribution_of_the_model(inner, given):
-    """One token at a time, in whatever order."""
+    """One token at a time, in any order."""
     start = torch.tensor([given, *[LANGUAGE.size] * 3])
     found = counts(LANGUAGE, frames(inner, 4000, start)[-1].tokens)
     agrees = (LANGUAGE.sequences[:, 0] == given) | (given == LANGUAGE.size)
@@ -43,8 +46,8 @@ def test_texts_have_the_distribution_of_the_model(inner, given):
     assert p_value(found, expected) > 1e-4
 
 
-def test_without_the_last_token_texts_would_come_out_otherwise():
-    """The network would still reckon with shorter texts: the test above can tell."""
+def test_without_the_last_token_the_distribution_is_another():
+    """The network would still expect shorter texts, so the test above can fail."""
 
     class Unsettled(LengthFirst):
         def generate(self, denoiser, canvas, task):
@@ -61,10 +64,10 @@ def test_without_the_last_token_texts_would_come_out_otherwise():
     assert p_value(counts(LANGUAGE, tokens), LANGUAGE.table) < 1e-6
 
 
-def test_the_likeliest_tokens_stand_before_the_median_of_the_end():
+def test_at_temperature_zero_the_end_is_its_median():
     *_, last = frames("confidence", 1, strategy="deterministic")
     over = (LANGUAGE.sequences == EOS).double()
-    ended = (LANGUAGE.table @ over) >= 0.5  # at each place
+    ended = (LANGUAGE.table @ over) >= 0.5  # at each position
     assert torch.equal(last.tokens[0] == EOS, ended)
     assert 0 < ended.sum() < 4
 
@@ -76,7 +79,7 @@ def test_frames_begin_with_the_end_and_count_every_call():
     assert torch.equal(first.changed, ends) and ends.any()
     assert set(first.tokens.unique().tolist()) == {EOS, LANGUAGE.size}
     assert torch.equal(last.tokens == EOS, ends)
-    assert torch.equal(last.calls, 1 + (~ends).sum(1))  # where it ends, and each word
+    assert torch.equal(last.calls, 1 + (~ends).sum(1))  # one for the end, and one for each token
     assert (last.confidence[ends] == 1).all() and (last.confidence > 0).all()
     assert (last.confidence[seen[1].changed] < 1).any()  # of last tokens too
 

@@ -1,4 +1,4 @@
-"""Samplers that choose their order: which places they write, how many, and what that does to the distribution."""
+"""Samplers that choose their order: positions and tokens per step, and the effect on the distribution."""
 
 from itertools import permutations
 
@@ -41,7 +41,7 @@ ONE_BY_ONE = [
     Threshold(1.0),
 ]
 
-# four places whose surest by probability, by margin and by entropy differ; the fifth token is MASK
+# four positions; the best by probability, by margin and by entropy differ; the fifth token is MASK
 PLACES = torch.tensor(
     [
         [0.55, 0.45, 0.00, 0.00, 0.0],  # the largest probability, two tokens only
@@ -57,7 +57,7 @@ def by_place(z, t, at):
 
 
 def order(sampler, rows: int = 1) -> list[list[list[int]]]:
-    """The columns that each row writes, frame by frame."""
+    """The columns that each row fills, frame by frame."""
     canvas = Canvas(torch.full((rows, len(PLACES)), 4), 4)
     frames = sampler.generate(
         by_place, canvas, SamplingTask(list(range(rows)), schedule("loglinear"))
@@ -74,7 +74,7 @@ def test_one_token_at_a_time_is_exact_in_any_order_that_reads_visible_text_only(
 
 
 @pytest.mark.parametrize("sampler", [Confidence(3, drawn=True), Confidence(1), Threshold(0.3)])
-def test_an_order_that_looks_at_drawn_tokens_and_tokens_at_once_are_not(sampler):
+def test_an_order_by_drawn_tokens_and_several_tokens_at_once_are_not_exact(sampler):
     assert p_value(sample(LANGUAGE, sampler, SEEDS), LANGUAGE.table) < 1e-12
 
 
@@ -89,7 +89,7 @@ def test_an_order_that_looks_at_drawn_tokens_and_tokens_at_once_are_not(sampler)
     ],
     ids=repr,
 )
-def test_places_are_written_in_order_of_their_score(sampler, expected):
+def test_positions_are_filled_in_order_of_their_score(sampler, expected):
     assert order(sampler) == [[[column] for column in expected]]
 
 
@@ -102,13 +102,13 @@ def test_entropy_bound_takes_the_longest_run_within_the_bound(gamma):
     assert order(EntropyBound(gamma))[0][0] == sorted(surest[:together])
 
 
-def test_threshold_takes_all_that_exceed_it_and_at_least_the_surest():
+def test_threshold_fills_all_positions_above_it_and_at_least_the_best():
     assert order(Threshold(0.51)) == [[[0, 1], [2], [3]]]
     assert order(Threshold(0.2)) == [[[0, 1, 2, 3]]]
 
 
 def test_drawn_tokens_are_kept_by_their_own_probability(monkeypatch):
-    """Of 4 tokens drawn, likely ones with chance 0.7, the 2 likeliest stay: min(Binomial(4, 0.7), 2)."""
+    """Of 4 drawn tokens, likely with chance 0.7, the 2 likeliest stay: min(Binomial(4, 0.7), 2)."""
     monkeypatch.setattr(f"{__name__}.PLACES", torch.tensor([[0.7, 0.3, 0, 0, 0]] * 4).double())
     rows = 2000
     canvas = Canvas(torch.full((rows, 4), 4), 4)
@@ -127,8 +127,8 @@ def test_equal_scores_are_taken_in_reading_order_in_every_row(monkeypatch):
 
 
 @pytest.mark.parametrize("noise", [0.5, 2.0])
-def test_noise_makes_the_order_a_draw_without_replacement_that_gets_surer(noise):
-    """Gumbel noise: the next place is drawn with weight exp(score / (noise t))."""
+def test_noise_makes_the_order_a_draw_without_replacement_and_decreases(noise):
+    """With Gumbel noise the next position is drawn with weight exp(score / (noise t))."""
     rows = 4000
     scores = torch.tensor([-0.2, -0.9, -1.4, -2.0]).double()
     top = scores.exp()
@@ -157,7 +157,7 @@ def test_noise_makes_the_order_a_draw_without_replacement_that_gets_surer(noise)
     grid=st.sampled_from(["uniform", "cosine"]),
     name=st.sampled_from(list(SCHEDULES)),
 )
-def test_as_many_masks_are_left_as_the_schedule_says(openings, steps, grid, name):
+def test_the_number_of_masks_follows_the_schedule(openings, steps, grid, name):
     times = grid_times(grid, steps)
     left = masks_left(torch.tensor(openings), schedule(name), times)
     alpha = schedule(name).alpha(times).detach()
@@ -191,8 +191,8 @@ def test_rows_with_fewer_open_places_need_fewer_calls():
 
 @pytest.mark.parametrize("sampler", [Confidence(4), Confidence(4, drawn=True), Margin(4, noise=1.0),
                                      EntropyBound(1.0), Threshold(0.4)])  # fmt: skip
-def test_looking_at_some_rows_at_a_time_changes_nothing(sampler, monkeypatch):
-    """As it must not: all open places of a large batch would not fit into memory."""
+def test_scoring_some_rows_at_a_time_changes_nothing(sampler, monkeypatch):
+    """All open positions of a large batch would not fit into memory."""
     looks = []
 
     def denoiser(z, t, at):

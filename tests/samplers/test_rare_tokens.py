@@ -1,9 +1,8 @@
-"""Rare tokens come at their rate: places are chosen first, and tokens drawn with enough random bits.
+"""Rare tokens are drawn at their rate: positions are chosen first, and tokens are drawn with enough random bits.
 
-A token of probability 1e-6 must not depend on the number of steps, nor on the last bits of a uniform.
-Most of 1e8 draws cannot touch it: tokens are drawn by inverting the cumulative distribution, so only
-uniforms near its own slice can. Those few are drawn, as many as 1e8 draws would put there, through the
-same function as in sampling.
+The rate of a token of probability 1e-6 must not depend on the number of steps or on the last bits of a uniform. Tokens
+are drawn by inverting the cumulative distribution, so only uniforms near the slice of a token can draw it. The tests
+draw as many of these uniforms as 1e8 draws would have, with the function that samplers use.
 """
 
 import numpy as np
@@ -15,7 +14,8 @@ from unmask.randomness import row_uniforms
 from unmask.samplers.core.token_sampler import SamplingTask
 
 DRAWS, RATE = 10**8, 1e-6
-VOCABULARY, RARE = 2048, 2000  # far into the distribution, where single precision is coarsest
+# near the end of the distribution, where single precision is coarsest
+VOCABULARY, RARE = 2048, 2000
 STEPS = 1000
 
 
@@ -30,7 +30,7 @@ def distribution(rate: float) -> torch.Tensor:
 
 
 def choose(log_probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """What sampling draws with these uniforms."""
+    """The tokens that sampling draws with these uniforms."""
     task = SamplingTask([], schedule("loglinear"))
     z = torch.zeros(1, 500, dtype=torch.long)
     at = torch.arange(500)
@@ -48,7 +48,7 @@ def choose(log_probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Ten
 
 
 def near(log_probabilities: torch.Tensor, width: float) -> tuple[float, float]:
-    """A window around the rare token's slice; outside of it other tokens are drawn."""
+    """A window around the rare token's slice. Outside of it other tokens are drawn."""
     before = float(log_probabilities.double().exp()[:RARE].sum())
     window = before - width / 2, before + width / 2
     at_the_ends = choose(log_probabilities, torch.tensor(window).double())
@@ -67,8 +67,8 @@ def test_a_token_of_probability_1e_6_is_drawn_at_its_rate():
 
 
 @pytest.mark.parametrize("bits", [24, 53])
-def test_drawing_place_and_token_at_once_in_24_bits_would_miss_it(bits):
-    """In one of many steps a place stays masked or shows the rare token, with chance 1e-6 / 1000."""
+def test_drawing_position_and_token_at_once_in_24_bits_would_miss_it(bits):
+    """In one of many steps a position is revealed as the rare token with chance 1e-6 / 1000, or stays masked."""
     step = distribution(RATE)
     at_once = torch.cat([step, torch.zeros(1)])
     at_once[:-1] += torch.tensor(1 / STEPS).log()

@@ -1,4 +1,4 @@
-"""The fast path is the path: samplers draw from the enumerated distribution through padded shapes and graphs."""
+"""Samplers draw from the enumerated distribution also through padded shapes and CUDA graphs."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from unmask.samplers.left_to_right import LeftToRight
 LANGUAGE = Language.random()
 RARELY = 1e-4
 SEEDS = list(range(2000))
-BATCH = 37  # no size that shapes are rounded to
+BATCH = 37  # not a size to which shapes are padded
 ORDERS = [name for name in MASK_SAMPLERS if name != "analytic"]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
@@ -26,7 +26,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
 @torch.inference_mode()
 def texts(method, sampler, seeds: list[int], length: int, **fields: object) -> torch.Tensor:
-    """What a method writes, some rows at a time."""
+    """Tokens that a method generates, some rows at a time."""
     denoiser, size = method.denoiser(), method.vocabulary.size
     parts = []
     for first in range(0, len(seeds), BATCH):
@@ -83,7 +83,7 @@ def test_a_causal_text_is_that_of_the_plain_path(eos, device, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "sampler"), [("mdlm", Ancestral(6)), ("autoregressive", LeftToRight())]
 )
-def test_a_processor_is_asked_where_graphs_draw_without_one(name, sampler, device):
+def test_a_processor_is_called_also_with_graphs(name, sampler, device):
     def barring(log_probabilities, z, at):
         return log_probabilities.index_fill(1, torch.tensor([1], device=device), -torch.inf)
 
@@ -94,7 +94,7 @@ def test_a_processor_is_asked_where_graphs_draw_without_one(name, sampler, devic
     assert not (texts(method, sampler, seeds, 9, processors=(barring,)) == 1).any()
 
 
-def test_an_end_that_is_seen_late_is_as_if_it_had_been_seen_at_once(monkeypatch):
+def test_checking_for_eos_less_often_changes_nothing(monkeypatch):
     canvas, rules = canvas_of(5, 24, 30, share=0.2), task(24, eos_id=2)
     at_once = last_frame(LeftToRight().generate(smooth, canvas, rules), canvas)
     assert (at_once.calls < canvas.open.sum(1)).any()
@@ -106,7 +106,7 @@ def test_an_end_that_is_seen_late_is_as_if_it_had_been_seen_at_once(monkeypatch)
 
 
 @pytest.mark.parametrize(("name", "fields"), list(every_sampler()), ids=title)
-def test_the_last_frame_is_the_same_when_nobody_watches(name, fields):
+def test_the_last_frame_is_the_same_if_frames_are_not_watched(name, fields):
     sampler, canvas = build(name, steps=6, window=5, stride=3, **fields), canvas_of(2, 8, 9)
     for rules in (task(8), task(8, strategy="hybrid", tail=0.5)):
         seen = last_frame(sampler.generate(smooth, canvas, rules), canvas)
@@ -116,7 +116,7 @@ def test_the_last_frame_is_the_same_when_nobody_watches(name, fields):
             assert torch.equal(getattr(seen, field), getattr(unseen, field)), field
 
 
-def test_frames_that_nobody_watches_are_not_copied():
+def test_frames_that_are_not_watched_are_not_copied():
     canvas = Canvas(torch.full((3, 8), MASK), MASK)
     frames = list(Ancestral(6).generate(smooth, canvas, task(3, watched=False)))
     assert len(frames) > 2

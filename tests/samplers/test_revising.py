@@ -1,4 +1,4 @@
-"""Samplers that take words back follow the enumerated process, and come closer to the language with more steps."""
+"""Samplers that remask tokens follow the enumerated process, and come closer to the language with more steps."""
 
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ INFILL = torch.tensor([3, 1, 3])
 
 
 def remasked(language, sampler, name="loglinear", start=None) -> torch.Tensor:
-    """ReMDM's process with the oracle: sigma and the chance to reveal, written out once more."""
+    """The distribution of ReMDM's process with the oracle, from the formulas of sigma and of revealing."""
     times = grid_times(sampler.grid, sampler.steps)
     alpha = alphas(schedule(name), sampler.steps, times.tolist())
     if sampler.rule == "loop":
@@ -80,7 +80,7 @@ def test_samples_follow_the_enumerated_process(sampler, name, start):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_eta_nothing_is_hidden(rule):
+def test_without_eta_nothing_is_remasked(rule):
     for frame in Remask(9, rule=rule, eta=0.0).generate(smooth, canvas_of(0, 8, 9), task(8)):
         assert (frame.tokens[frame.changed] != MASK).all()
 
@@ -121,7 +121,7 @@ def test_correctors_come_closer_at_the_same_number_of_steps():
     assert falling(found), found
 
 
-def test_confidence_says_which_tokens_are_hidden():
+def test_confidence_determines_which_tokens_are_remasked():
     canvas = Canvas(torch.full((2, 5), MASK), MASK)
     state = SamplerState(smooth, canvas, SamplingTask([0, 1], schedule("loglinear")))
     state.z[0, :3] = 0
@@ -133,11 +133,11 @@ def test_confidence_says_which_tokens_are_hidden():
     expected = torch.softmax(torch.tensor([-0.9, -0.1, -0.5]), 0).double() * most
     torch.testing.assert_close(sigma[0, :3], expected)
     assert not sigma[0, 3:].any()
-    assert not sigma[1].any()  # nothing written, nothing to hide
+    assert not sigma[1].any()  # no visible tokens to remask
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_rows_are_asked_for_only_when_something_is_revealed_in_them(rule):
+def test_the_network_is_called_only_for_rows_that_reveal_a_token(rule):
     sampler = Remask(30, rule=rule, eta=0.4)
     canvas = canvas_of(2, 10, 6)
     before, calls = canvas.tokens, torch.zeros(10, dtype=torch.long)
@@ -163,8 +163,8 @@ def test_given_text_changes_only_where_it_is_revisable(name):
     assert (frame.tokens != MASK).all()
 
 
-def test_every_open_place_may_be_hidden_alike():
-    """Where something is hidden does not depend on what the network says, nor on the column."""
+def test_every_open_position_is_remasked_equally_often():
+    """The probability of remasking does not depend on the network or on the column."""
     canvas = Canvas(torch.full((2000, 4), MASK), MASK)
     hidden = torch.zeros(4).double()
     before = canvas.tokens
@@ -175,14 +175,14 @@ def test_every_open_place_may_be_hidden_alike():
 
 
 def flat(z, t, at):
-    """All tokens alike, whatever the text."""
+    """All tokens have the same probability for any text."""
     chances = torch.full((len(at[0]), MASK + 1), 1 / MASK).double()
     return chances.index_fill(1, torch.tensor([MASK]), 0).log()
 
 
 @pytest.mark.parametrize("name", ["remask", "predictor_corrector"])
-def test_what_was_hidden_is_drawn_afresh(name):
-    """A uniform that is used again would bring the same token back from a network that never changes its mind."""
+def test_remasked_tokens_are_drawn_with_new_uniforms(name):
+    """A reused uniform would draw the same token again from a constant network."""
 
     canvas = Canvas(torch.full((300, 4), MASK), MASK)
     written = canvas.tokens
@@ -194,7 +194,7 @@ def test_what_was_hidden_is_drawn_afresh(name):
     assert redrawn > 300
 
 
-def test_loop_hides_within_its_window_only():
+def test_loop_remasks_only_within_its_window():
     sampler = Remask(20, rule="loop", eta=0.5)
     canvas = Canvas(torch.full((300, 8), MASK), MASK)
     before, hiding = canvas.tokens, []
@@ -205,7 +205,7 @@ def test_loop_hides_within_its_window_only():
 
 
 def test_correctors_undo_as_much_as_their_step_did():
-    """A written token stays with chance alpha_t / alpha_s, or is redrawn and happens to be the same."""
+    """A visible token stays with chance alpha_t / alpha_s, or is redrawn and may be the same again."""
     canvas = Canvas(torch.full((800, 6), MASK), MASK)
     frames = list(PredictorCorrector(4).generate(flat, canvas, task(800)))
     alpha = alphas(schedule("loglinear"), 4).tolist()

@@ -12,7 +12,7 @@ from unmask.serve.server import Server, address, bind
 
 
 class Live:
-    """A running server: where it is, and what it runs on."""
+    """A running server, its address and its engine."""
 
     def __init__(self, engine: Engine, settings: ServerLimits, routers=()) -> None:
         self.engine = engine
@@ -28,12 +28,12 @@ class Live:
         self.server.should_exit = True
 
     def until_idle(self) -> bool:
-        """Whether there comes to be no job left."""
+        """Waits until no job is left. Returns False after a time limit."""
         return eventually(lambda: not self.engine.jobs)
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Whether it comes to hold: a server writes logs and counts after the client has its answer."""
+    """Waits until a condition holds. A server writes logs and counts after the client has its response."""
     end = time.monotonic() + seconds
     while not (held := condition()) and time.monotonic() < end:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Models whose weights are noise: they write nonsense, and what they write depends on all they see."""
+"""Models with random weights. Their texts are nonsense that depends on every input."""
 
 import torch
 
@@ -35,5 +35,5 @@ def random_model(method: str = "mdlm", backbone: str = "dit", **more: str) -> Mo
 
 
 def content(result) -> tuple:
-    """All of a result but the time that it took."""
+    """All fields of a result except its time."""
     return result.text, result.ids, result.calls, result.seed

@@ -1,4 +1,4 @@
-"""The command: where it listens, what it needs, and how it ends."""
+"""unmask serve: its address, its requirements and its end."""
 
 import importlib
 import json
@@ -24,7 +24,7 @@ def refused(capsys, *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_strangers_need_a_token(capsys, monkeypatch, tmp_path):
+def test_other_machines_need_a_token(capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("UNMASK_TOKEN", raising=False)
     assert "there is no token" in refused(capsys, "runs/none", "--host", "0.0.0.0", "--port", "0")
     assert "no model" in refused(
@@ -56,13 +56,13 @@ def test_strangers_need_a_token(capsys, monkeypatch, tmp_path):
         *(("timeout", "nan"), ("grace", "nan"), ("max-length", "0")),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_model_is_loaded(capsys, option, value):
+def test_mistakes_are_refused_before_a_model_is_loaded(capsys, option, value):
     told = refused(capsys, "runs/none", "--port", "0", f"--{option}", value)
     assert option.removeprefix("max-") in told and "no model" not in told
     assert told.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_told(capsys):
+def test_a_port_in_use_is_an_error(capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -70,7 +70,7 @@ def test_a_port_that_is_taken_is_told(capsys):
         assert f"cannot listen at port {port}" in refused(capsys, "runs/none", "--port", port)
 
 
-def test_what_is_missing_is_named(capsys, monkeypatch):
+def test_missing_libraries_are_named(capsys, monkeypatch):
     real = importlib.import_module
 
     def missing(name: str, *rest):
@@ -94,7 +94,7 @@ def test_models_have_names(tmp_path):
         models_by_name([f"{tmp_path}/demo", "demo=other"])
 
 
-def test_the_command_serves_and_ends_when_it_is_told_to(tmp_path):
+def test_the_command_serves_and_ends_at_a_signal(tmp_path):
     random_model().save(tmp_path / "words")
     command = [sys.executable, "-m", "unmask", "serve", str(tmp_path / "words"), "--port", "0"]
     environment = {**os.environ, "UNMASK_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1"}

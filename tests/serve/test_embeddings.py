@@ -21,7 +21,8 @@ def test_vectors_are_those_of_the_model(engine, models, name):
     np.testing.assert_array_equal(found, models[name].embed(TEXTS, normalize=True))
     tokens = sum(len(models[name].tokenizer.encode(text)) + 2 for text in TEXTS)
     assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
-    alone = models[name].embed(TEXTS[0], normalize=True)  # other texts of a batch change nothing
+    # the other texts of a batch have no effect
+    alone = models[name].embed(TEXTS[0], normalize=True)
     np.testing.assert_allclose(alone, found[:1], rtol=0, atol=1e-6)
 
 
@@ -29,7 +30,8 @@ def test_the_client_of_openai_reads_base64(engine, models):
     with live(engine) as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
         with client:
-            answer = client.embeddings.create(model="words", input=TEXTS)  # asks for base64
+            # the client requests base64
+            answer = client.embeddings.create(model="words", input=TEXTS)
     found = np.array([each.embedding for each in answer.data], np.float32)
     np.testing.assert_array_equal(found, models["words"].embed(TEXTS, normalize=True))
 

@@ -1,4 +1,4 @@
-"""Jobs side by side: shared calls, results as alone, an end when nobody listens."""
+"""Simultaneous jobs: shared network calls, the same results as alone, and an end when the client disconnects."""
 
 import asyncio
 import threading
@@ -64,12 +64,12 @@ def requests() -> list[tuple[str, object]]:
     return asked
 
 
-def test_jobs_together_give_what_they_give_alone(engine):
+def test_simultaneous_jobs_have_the_results_of_jobs_alone(engine):
     asked = requests()
     before = engine.counts.passes, engine.counts.calls
     found = together(engine, asked)
     passes, calls = engine.counts.passes - before[0], engine.counts.calls - before[1]
-    assert passes < 0.8 * calls, (passes, calls)  # they did share
+    assert passes < 0.8 * calls, (passes, calls)  # calls were shared
     for one, ((results,),) in zip(asked, zip(found, strict=True), strict=True):
         ((alone,),) = together(engine, [one])
         assert [content(result) for result in alone] == [content(result) for result in results]
@@ -94,7 +94,7 @@ def test_frames_and_scores_are_the_same_to_the_bit(engine):
 
 
 @pytest.mark.parametrize("name", ["words", "timed", "reader"])
-def test_the_engine_writes_what_the_model_writes(engine, models, name):
+def test_the_engine_generates_the_texts_of_the_model(engine, models, name):
     options = {"length": 30, "seed": 4, "n": 2}
     ((results,),) = together(engine, [(name, job("generate", "The", **options))])
     direct = models[name].generate("The", **options)
@@ -104,7 +104,7 @@ def test_the_engine_writes_what_the_model_writes(engine, models, name):
     assert bound.nats == models[name].perplexity(text, draws=4).nats
 
 
-def test_heads_are_shared_with_the_pass(engine, models, monkeypatch):
+def test_jobs_of_one_pass_share_the_head(engine, models, monkeypatch):
     method = models["words"].method
     heads: list[int] = []
     real = type(method).log_mean
@@ -116,10 +116,10 @@ def test_heads_are_shared_with_the_pass(engine, models, monkeypatch):
     together(engine, asked)
     passes, calls = engine.counts.passes - before[0], engine.counts.calls - before[1]
     assert len(heads) == passes < calls
-    assert min(heads) >= MIN_ROWS  # or how they round would depend on the company
+    assert min(heads) >= MIN_ROWS  # otherwise rounding would depend on the other jobs
 
 
-def test_questions_of_one_kind_go_together(models):
+def test_calls_of_one_kind_are_batched(models):
     whole = Call(torch.zeros(1, 9))
     places = whole._replace(at=torch.arange(2))
     words, others = models["words"].method, models["timed"].method
@@ -151,13 +151,13 @@ def test_jobs_compute_in_turns_between_their_calls(models, monkeypatch):
 
 
 @pytest.mark.parametrize("why", ["computes", "is not read"])
-def test_nobody_waits_long_for_a_job_that(models, monkeypatch, why):
+def test_other_jobs_do_not_wait_long_for_a_job_that(models, monkeypatch, why):
     monkeypatch.setattr(batching, "PATIENCE", 0.01 if why == "computes" else 60.0)
     hold, inside = threading.Event(), threading.Event()
 
     def idle(model):
         frames = model.stream("The", length=12, seed=0)
-        next(frames)  # now it is its turn
+        next(frames)  # now the job has its turn
         inside.set()
         while why == "computes" and not hold.wait(0.01):
             pass
@@ -179,7 +179,7 @@ def test_nobody_waits_long_for_a_job_that(models, monkeypatch, why):
         asyncio.run(ask(engine))
 
 
-def test_a_turn_is_given_back_once_however_a_job_ends(models):
+def test_a_turn_is_released_once_for_every_end_of_a_job(models):
     blocked = threading.Event()
 
     def takes_turn(model):
@@ -192,7 +192,7 @@ def test_a_turn_is_given_back_once_however_a_job_ends(models):
     def is_left(model):
         takes_turn(model)
         for number in range(2 * AHEAD):
-            if number == AHEAD + 1:  # one was read, so this is the first that finds no room
+            if number == AHEAD + 1:  # one was read, so this is the first frame without room
                 blocked.set()
             yield number
 
@@ -286,10 +286,10 @@ def test_a_job_outside_the_network_ends_too(engine, monkeypatch, busy):
     asyncio.run(leave())
     left.set()
     assert ended.wait(20)
-    assert len(turns) <= 2  # of a step
+    assert len(turns) <= 2  # turns of one step
 
 
-def test_a_job_that_has_not_begun_gives_its_place_up(models):
+def test_a_cancelled_job_that_has_not_begun_frees_its_place(models):
     hold, begun = threading.Event(), []
 
     def waiting(model):
@@ -328,7 +328,7 @@ def test_a_job_that_has_not_begun_gives_its_place_up(models):
         {"workers": -1},
     ],
 )
-def test_an_engine_that_could_answer_nobody_is_refused(models, limits):
+def test_an_engine_without_capacity_is_refused(models, limits):
     with pytest.raises(UnmaskError, match=f"{next(iter(limits))} must be"):
         Engine(models, **limits)
 
@@ -385,7 +385,7 @@ def test_draining_lets_jobs_finish_and_ends_those_that_do_not(models):
         asyncio.run(drain(engine, endless, 0.2))
 
 
-def test_mistakes_reach_whoever_asked_and_nobody_else(engine):
+def test_a_mistake_fails_only_its_own_job(engine):
     asked = [
         ("words", job("generate", "The", length=20, seed=1)),
         ("words", job("generate", "The", temperature=-1.0)),
@@ -402,7 +402,7 @@ def test_mistakes_reach_whoever_asked_and_nobody_else(engine):
     assert "unknown model '../words'" in str(found[2])
 
 
-def test_a_call_that_fails_does_not_fail_its_company(engine, models, monkeypatch):
+def test_a_failed_call_does_not_fail_the_other_jobs_of_its_batch(engine, models, monkeypatch):
     backbone = models["words"].method.backbone
     real = type(backbone).together
 
@@ -422,7 +422,7 @@ def test_a_call_that_fails_does_not_fail_its_company(engine, models, monkeypatch
     assert [isinstance(one, RuntimeError) for one in found] == [False, False, True, False]
 
 
-def test_a_worker_outlives_whatever_its_network_does(models, monkeypatch):
+def test_a_worker_survives_every_error_of_its_network(models, monkeypatch):
     words = models["words"].method
     work = job("generate", "T", length=8)
     with Engine(models, workers=1, timeout=10) as engine:

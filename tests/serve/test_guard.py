@@ -1,4 +1,4 @@
-"""Who is let in, what is too large or too slow, and what happens to those who leave or come too many."""
+"""Access, limits of size and time, capacity, and clients that disconnect."""
 
 import asyncio
 import json
@@ -42,14 +42,14 @@ def connected(server: Live, seconds: float = 5.0) -> socket.socket:
 
 
 def posted(connection: socket.socket, path: str, body: dict) -> None:
-    """Sends a request, and does not wait for the answer."""
+    """Sends a request without waiting for the response."""
     data = json.dumps(body)
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n{data}".encode())
 
 
 def sent(server: Live, data: bytes, seconds: float = 5.0) -> bytes:
-    """What comes back for raw bytes until the server closes."""
+    """The response to raw bytes, until the server closes the connection."""
     with connected(server, seconds) as connection:
         connection.sendall(data)
         parts = []
@@ -61,7 +61,7 @@ def sent(server: Live, data: bytes, seconds: float = 5.0) -> bytes:
 # Tokens and names
 
 
-def test_only_the_token_opens_the_door(models):
+def test_requests_without_the_token_are_refused(models):
     with serving(models, token=TOKEN) as server:
         assert status(server) == 401
         for wrong in ("Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}s", "Bearer", TOKEN):
@@ -81,18 +81,18 @@ def test_only_the_token_opens_the_door(models):
 
 
 @pytest.mark.parametrize("token", ["", "short", "x" * 15, "line\nbreak" * 4, "naïve" * 8])
-def test_a_token_that_protects_nothing_is_refused(token):
+def test_a_weak_token_is_refused(token):
     with pytest.raises(UnmaskError, match="token"):
         ServerLimits(token=token)
 
 
 @pytest.mark.parametrize("wrong", [{"grace": float("nan")}, {"grace": -1.0}, {"length": 0}])
-def test_limits_that_limit_nothing_are_refused(wrong):
+def test_invalid_limits_are_refused(wrong):
     with pytest.raises(UnmaskError, match="must be"):
         ServerLimits(**wrong)
 
 
-def test_without_a_token_only_this_machine_is_answered(models):
+def test_without_a_token_only_local_hosts_are_served(models):
     with serving(models) as server:
         assert status(server, Host="evil.example") == 403
         for name in ("localhost", "127.0.0.1:8000", "[::1]:8000"):
@@ -104,8 +104,8 @@ def test_without_a_token_only_this_machine_is_answered(models):
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
-def test_a_page_from_elsewhere_cannot_ask_as_a_form_does(models, kind):
-    """A browser sends such bodies to any host without asking it first."""
+def test_forms_of_other_sites_are_refused(models, kind):
+    """A browser sends such bodies to any host without a preflight request."""
     with Engine(models, workers=1) as engine:
         client = TestClient(create_app(engine), base_url="http://localhost")
         headers = {} if kind is None else {"Content-Type": kind}
@@ -129,7 +129,7 @@ def _audit(event: str, args: tuple) -> None:
 
 
 def test_a_name_never_becomes_a_path(models, tmp_path):
-    sys.addaudithook(_audit)  # for good: hooks cannot be taken back
+    sys.addaudithook(_audit)  # permanent: hooks cannot be removed
     (tmp_path / "secret").mkdir()
     names = ["../words", "../../etc/passwd", str(tmp_path / "secret"), "words/../words", "", "\0"]
     with serving(models) as server:
@@ -154,7 +154,7 @@ def test_a_name_never_becomes_a_path(models, tmp_path):
 # Sizes and times
 
 
-def test_a_body_that_is_too_large_is_refused_however_it_comes(models):
+def test_a_body_that_is_too_large_is_refused_in_every_encoding(models):
     with serving(models, body=10_000) as server:
         large = {"text": "a" * 20_000}
         assert status(server, body=large) == 413
@@ -168,11 +168,11 @@ def test_a_body_that_is_too_large_is_refused_however_it_comes(models):
             assert answer.status_code == 413
             assert answer.json()["error"]["type"] == "invalid_request_error"
         head = b"POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
-        assert sent(server, head).startswith(b"HTTP/1.1 413")  # nobody waits for all that
+        assert sent(server, head).startswith(b"HTTP/1.1 413")  # refused before the body is read
         assert status(server) == 200
 
 
-def test_what_is_sent_by_half_is_not_waited_for(models):
+def test_an_incomplete_request_times_out(models):
     half = b"POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
     with serving(models, read=0.3) as server:
         for data in (b"", b"POST /v1/fill HT", b"POST /v1/fill HTTP/1.1\r\nHost: loc"):
@@ -180,13 +180,13 @@ def test_what_is_sent_by_half_is_not_waited_for(models):
         assert sent(server, half).startswith(b"HTTP/1.1 408")
         chunked = half.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked")
         assert sent(server, chunked.replace(b"{", b"5\r\nabc")).startswith(b"HTTP/1.1 408")
-        # and a second request on a connection that has had an answer
+        # also the second request on a connection
         first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
         assert sent(server, first + b"GET /hea", 20).count(b"HTTP/1.1") == 1
         assert status(server) == 200
 
 
-def test_drops_of_a_request_do_not_keep_it_alive(models):
+def test_a_slow_request_times_out(models):
     with serving(models, read=0.5) as server, connected(server) as connection:
         begun = time.monotonic()
         with pytest.raises(OSError):
@@ -195,19 +195,19 @@ def test_drops_of_a_request_do_not_keep_it_alive(models):
                 time.sleep(0.05)
 
 
-# Too many, and those who leave
+# Capacity and disconnected clients
 
 
 @contextmanager
 def streaming(server: Live):
-    """A stream that has begun, and will take long."""
+    """A long stream that has begun."""
     with httpx.stream("POST", f"{server.url}/v1/stream", json=LONG, timeout=20) as answer:
         lines = answer.iter_lines()
         assert next(lines) == "event: frame"
         yield lines
 
 
-def test_over_capacity_there_is_an_answer_at_once(models):
+def test_over_capacity_requests_are_refused_at_once(models):
     with serving(models, active=1, waiting=0) as server, streaming(server):
         answer = httpx.post(f"{server.url}/v1/fill", json=FILL)
         assert answer.status_code == 429
@@ -217,7 +217,7 @@ def test_over_capacity_there_is_an_answer_at_once(models):
         assert health.status_code == 200 and health.json()["status"] == "full"
 
 
-def test_a_client_that_leaves_costs_nothing_more(models):
+def test_the_job_of_a_disconnected_client_ends(models):
     with serving(models) as server:
         with streaming(server):
             assert server.engine.jobs == 1
@@ -235,7 +235,7 @@ def test_a_client_that_leaves_costs_nothing_more(models):
         assert server.engine.counts.passes == passes
 
 
-def test_a_reader_that_does_not_read_is_given_up(models):
+def test_a_client_that_does_not_read_is_disconnected(models):
     routes, left = APIRouter(), threading.Event()
 
     @routes.post("/much", response_model=None)
@@ -258,12 +258,12 @@ def test_a_reader_that_does_not_read_is_given_up(models):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         posted(connection, "/much", {})
         assert left.wait(20)
-        while server.server.server_state.connections:  # for ever, if it waits for the reader
+        while server.server.server_state.connections:  # endless if the server waits for the reader
             time.sleep(0.01)
 
 
 def begun(server: Live, route: str, body: dict) -> Iterator[str]:
-    """The lines of a stream whose first has come."""
+    """The lines of a stream after the first."""
 
     def lines() -> Iterator[str]:
         with httpx.stream("POST", server.url + route, json=body, timeout=20) as answer:
@@ -275,7 +275,7 @@ def begun(server: Live, route: str, body: dict) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("route", ["/v1/stream", "/v1/completions"])
-def test_a_server_that_stops_lets_streams_end_in_words(models, route):
+def test_a_server_that_stops_ends_streams_with_an_error_message(models, route):
     body = LONG if route == "/v1/stream" else {"prompt": "a", "max_tokens": 1900, "stream": True}
     with serving(models, grace=0.3) as server:
         lines = begun(server, route, body)

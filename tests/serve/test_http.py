@@ -1,4 +1,4 @@
-"""What clients get: OpenAI's own, and plain HTTP."""
+"""Responses of the server to OpenAI's client and to plain HTTP."""
 
 import json
 import logging
@@ -40,9 +40,9 @@ def figures(server: Live) -> str:
 
 
 def written(model, prompt: str, tokens: int, **options) -> list[str]:
-    """What the Python API writes behind a prompt."""
+    """The text that the Python API generates after a prompt."""
     stop = 1 + len(model.tokenizer.encode(prompt)) + tokens
-    spare = not model.method.capabilities.causal  # a place for the EOS at the end of a row
+    spare = not model.method.capabilities.causal  # a position for the EOS at the end of a row
     results = model.generate(prompt, length=stop + spare, **options)
     return [model.tokenizer.decode(r.ids[:stop]).removeprefix(prompt) for r in results]
 
@@ -51,7 +51,7 @@ def written(model, prompt: str, tokens: int, **options) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["words", "reader", "timed"])
-def test_completions_are_what_the_api_writes(client, models, name):
+def test_completions_equal_those_of_the_python_api(client, models, name):
     options = {"temperature": 0.8, "top_p": 0.9, "seed": 7, "n": 3}
     answer = client.completions.create(model=name, prompt="Once upon", max_tokens=20, **options)
     texts = written(models[name], "Once upon", 20, **options)
@@ -111,7 +111,7 @@ def test_a_suffix_is_kept_and_the_gap_filled(client, models):
         client.completions.create(model="reader", prompt="Tom", suffix=" lost.")
 
 
-def test_texts_end_where_they_are_told_to(client):
+def test_texts_end_at_stop_strings(client):
     options = {"model": "words", "prompt": "The", "max_tokens": 40, "seed": 5}
     whole = client.completions.create(**options).choices[0].text
     stop = whole[10:12]
@@ -134,7 +134,7 @@ def test_several_prompts_are_answered_in_order_and_equal_ones_differently(client
     assert len(set(texts)) == 6
 
 
-def test_a_model_writes_as_it_usually_does(models):
+def test_a_model_uses_its_saved_defaults(models):
     words = models["words"]
     defaults = {"sampler": "remask", "steps": 6, "temperature": 0.5, "length": 30}
     usual = Model(words.method, words.tokenizer, words.config, defaults)
@@ -154,7 +154,8 @@ def test_a_model_writes_as_it_usually_does(models):
         *_, last = usual.stream("The", seed=3)
         assert last.tokens.shape == (1, 30)
         assert done["texts"] == [usual.tokenizer.decode(last.tokens[0].tolist())]
-        gap = {"text": "Tom [MASK:4].", "seed": 1}  # filled as usual, in steps of its own
+        # filled with the model's defaults, in its own number of steps
+        gap = {"text": "Tom [MASK:4].", "seed": 1}
         filled = client.post("/v1/fill", json=gap).json()["results"][0]["text"]
         assert filled == str(words.fill(**gap, temperature=0.5, sampler="remask")[0])
         gap = {"prompt": "Tom", "suffix": ".", "max_tokens": 14, "seed": 1}
@@ -172,7 +173,7 @@ def test_a_model_writes_as_it_usually_does(models):
             assert refused.status_code == 400 and wrong in refused.text
 
 
-def test_null_is_as_left_out(server):
+def test_null_equals_an_absent_field(server):
     body = {"prompt": "The", "seed": 1, "max_tokens": 16, "n": 1, "stream": False}
     nulls = {"echo": None, "presence_penalty": None, "temperature": None, "logit_bias": None}
     whole = post(server, "/v1/completions", body).json()["choices"]
@@ -198,7 +199,7 @@ def test_a_text_is_no_longer_than_the_server_allows(models):
         for route, body in (
             ("/v1/completions", {"prompt": "a", "suffix": "b" * 15, "max_tokens": 5}),
             ("/v1/completions", {"prompt": "a" * 15, "max_tokens": 5}),
-            ("/v1/stream", {"prompt": "a"}),  # as long as the model
+            ("/v1/stream", {"prompt": "a"}),  # the default is the length of the model
             ("/v1/stream", {"edit": "a" * 21, "remask": 0.5}),
             ("/v1/fill", blanks),
         ):
@@ -207,7 +208,7 @@ def test_a_text_is_no_longer_than_the_server_allows(models):
         assert "not 65536000" in client.post("/v1/fill", json=blanks).text
 
 
-def test_our_own_mistakes_are_logged_and_counted(server, monkeypatch):
+def test_internal_errors_are_logged_and_counted(server, monkeypatch):
     def wrong(*_):
         raise ValueError("a secret")
 
@@ -233,7 +234,7 @@ def test_our_own_mistakes_are_logged_and_counted(server, monkeypatch):
     assert eventually(lambda: counted in figures(server))
 
 
-def test_a_seed_that_was_not_given_is_told(client):
+def test_a_random_seed_is_returned(client):
     first, second = (
         client.completions.create(model="words", prompt="A", max_tokens=30).choices[0]
         for _ in range(2)
@@ -277,7 +278,7 @@ def test_models_are_listed(client):
         ({"extra_body": {"response_format": {"type": "json_schema"}}}, "need each other", None),
     ],
 )
-def test_what_cannot_be_answered_is_refused_in_words(client, wrong, message, param):
+def test_unsupported_requests_are_refused_with_a_message(client, wrong, message, param):
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(**{"model": "words", "prompt": "A", **wrong})
     assert message in caught.value.body["message"]
@@ -344,14 +345,15 @@ def test_the_likeliest_tokens_need_no_seed(client):
         assert len(texts) == 1
 
 
-def test_a_text_that_max_tokens_cuts_is_text_to_its_end():
+def test_a_text_cut_by_max_tokens_has_all_its_tokens():
     stories = load("stories")
     with Engine({"stories": stories}, workers=1) as engine:
         client = TestClient(create_app(engine), base_url="http://localhost")
         asked = {"prompt": "Once upon a time", "max_tokens": 8, "steps": 2, "n": 4, "seed": 1}
         answer = client.post("/v1/completions", json=asked).json()
         cut = [choice for choice in answer["choices"] if choice["finish_reason"] == "length"]
-        assert len(cut) >= 3  # the model ends each row, so the last token of a shorter one is EOS
+        # the model ends each row with EOS, so a shorter row has it as its last token
+        assert len(cut) >= 3
         assert answer["usage"]["completion_tokens"] >= 8 * len(cut)
         form = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         format = {"type": "json_schema", "json_schema": {"name": "n", "schema": form}}
@@ -474,7 +476,7 @@ def test_figures_for_prometheus_count_requests(server):
     assert calls >= passes > 0
 
 
-def test_the_documentation_needs_nothing_from_elsewhere(server):
+def test_the_documentation_loads_nothing_from_other_hosts(server):
     page = httpx.get(f"{server.url}/docs").text
     for path in ("/v1/completions", "/v1/fill", "/v1/score", "/v1/stream", "/healthz"):
         assert path in page

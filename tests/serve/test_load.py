@@ -1,4 +1,4 @@
-"""A small part of benchmarks/serving.py: many streams at once, each with the text that it has alone."""
+"""A small part of benchmarks/serving.py: many streams at once, each with the text of the request alone."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from serving import alone, load_with, requests
 
 
-def test_streams_at_once_have_the_texts_that_they_have_alone(models):
+def test_simultaneous_streams_have_the_texts_of_streams_alone(models):
     bodies = [{**body, "prompt": "The", "max_tokens": 12} for body in requests(9)]
     with Engine(models, active=8, waiting=0, workers=2) as engine, live(engine) as server:
         single = asyncio.run(alone(server.url, bodies))

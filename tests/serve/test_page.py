@@ -1,4 +1,4 @@
-"""What docs/how-to/openai-clients.md tells readers to type works, against a server that runs."""
+"""The commands and code of docs/how-to/openai-clients.md work with a running server."""
 
 import re
 import shlex

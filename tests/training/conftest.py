@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import each other."""
+"""Makes the test files of this folder importable for each other."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Saving behind the loop's back, what stays, and one process at a time."""
+"""Saving in the background, retention of checkpoints, and the lock of a run folder."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ QUIET = {"steps": 12, "save_every": 4, "validate": None, "sample": None, "log_ev
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Saves that wait until they may go on."""
+    """Makes saves wait until the gate is opened."""
     opened, entered = threading.Event(), threading.Event()
     write = tensors.write_weights
 
@@ -50,7 +50,7 @@ def steps_of(run: Path) -> list[int]:
     return [checkpoint.step_of(path) for path in checkpoint.by_step(run)]
 
 
-def test_a_checkpoint_is_of_its_moment_and_training_does_not_wait(tmp_path, gate):
+def test_a_checkpoint_holds_the_weights_of_its_step_and_training_does_not_wait(tmp_path, gate):
     saver, weight = BackgroundWriter(tmp_path, Retention(2)), torch.zeros(3)
     saver.save(1, {"model": {"a": weight}}, {"state": {}}, {})
     assert gate.entered.wait(20)
@@ -76,7 +76,7 @@ def test_best_weights_and_a_checkpoint_do_not_wait_for_each_other(tmp_path, gate
     saver, weights = BackgroundWriter(tmp_path, Retention(2)), {"a": torch.zeros(3)}
     saver.save_best(weights, {"step": 4})
     assert gate.entered.wait(20)
-    saver.save(4, {"model": weights}, {"state": {}}, {})  # at the same step: the loop goes on
+    saver.save(4, {"model": weights}, {"state": {}}, {})  # at the same step: the loop continues
     weights["a"].fill_(9.0)
     assert not (tmp_path / "checkpoints" / "best").exists()
     gate.set()
@@ -87,7 +87,7 @@ def test_best_weights_and_a_checkpoint_do_not_wait_for_each_other(tmp_path, gate
     saver.close()
 
 
-def test_what_goes_wrong_while_writing_ends_the_run_with_one_line(tmp_path, monkeypatch):
+def test_an_error_while_writing_ends_the_run_with_one_line(tmp_path, monkeypatch):
     write, failed = tensors.write_weights, threading.Event()
 
     def failing(folder, tensors, name="model"):
@@ -118,7 +118,7 @@ def test_what_goes_wrong_while_writing_ends_the_run_with_one_line(tmp_path, monk
 
 
 def small_disk(folder: Path, size: str) -> bool:
-    """A little file system there, if we may."""
+    """Mounts a small file system, if the user may."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     return (
         shutil.which("mount") is not None
@@ -155,7 +155,7 @@ def test_a_full_disk_ends_the_run_with_the_last_checkpoint_intact(tmp_path, monk
             verify(path)
         assert [path for path in (run / "checkpoints").iterdir() if path.name[0] == "."] == []
         for path in checkpoint.by_step(run)[:-1]:
-            shutil.rmtree(path)  # room again
+            shutil.rmtree(path)  # frees space
         steps = checkpoint.step_of(last) + 6
         assert trainer(run, **{**options, "steps": steps, "keep": 1}).fit().step == steps
     finally:
@@ -168,7 +168,7 @@ def test_sigterm_in_the_middle_of_a_save_waits_for_it(tmp_path, gate):
     batch = run.loader.batch
 
     def signalling(step, part):
-        if step == 5:  # the save of step 4 is at the gate
+        if step == 5:  # the save of step 4 waits at the gate
             assert gate.entered.wait(20)
             signal.raise_signal(signal.SIGTERM)
             threading.Timer(0.1, gate.set).start()
@@ -185,7 +185,7 @@ def test_sigterm_in_the_middle_of_a_save_waits_for_it(tmp_path, gate):
 
 
 @pytest.mark.parametrize("work", ["validate", "sample"])
-def test_a_signal_does_not_wait_for_a_long_validation_which_is_owed(tmp_path, work):
+def test_a_signal_does_not_wait_for_a_long_validation_which_is_done_on_resume(tmp_path, work):
     options = {"steps": 6, "validate_every": 3, "sample_every": 3, "save_every": 4, "log_every": 2}
     trainer(tmp_path / "straight", **options).fit()
     for step in (3, 6):  # in the middle, and after the last step
@@ -213,14 +213,15 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
     trainer(tmp_path / "jumping", **{**options, "steps": 8}).fit()
     times = iter(range(4_000_000_000, 0, -1_000_000))
     monkeypatch.setattr(time, "time", lambda: float(next(times)))
-    for age, path in enumerate(checkpoint.by_step(tmp_path / "jumping")):  # the newest looks oldest
+    # the newest has the oldest time
+    for age, path in enumerate(checkpoint.by_step(tmp_path / "jumping")):
         for file in [path, *path.rglob("*")]:
             os.utime(file, (2_000_000_000 - 10**8 * age,) * 2)
     trainer(tmp_path / "jumping", **options).fit()
     assert_same(tmp_path / "jumping", tmp_path / "straight", best=False)
 
 
-def test_what_stays():
+def test_retention_selects_the_newest_the_best_and_every_nth():
     bounds = {10: 3.0, 20: 1.0, 30: 2.0, 40: 2.0, 50: 9.0, 60: None}
     entries = {step: Entry(nats, good=True) for step, nats in bounds.items()}
     assert Retention(2).keeps(entries) == {50, 60}
@@ -230,7 +231,7 @@ def test_what_stays():
     assert Retention(2, best=1, every=65).keeps(stopped) == {20, 60, 65, 67}
 
 
-def test_the_best_and_every_nth_stay(tmp_path):
+def test_the_best_and_every_nth_checkpoint_are_kept(tmp_path):
     bounds = iter([3.0, 1.0, 2.0, 4.0, 5.0, 6.0])
     options = {**QUIET, "save_every": 2, "validate_every": 2, "keep": 1}
     options["validate"] = lambda: TinyResult(next(bounds))
@@ -250,7 +251,7 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def test_two_processes_cannot_train_in_one_folder_and_a_killed_one_lets_go(tmp_path):
+def test_two_processes_cannot_train_in_one_folder_and_a_killed_one_releases_it(tmp_path):
     run = tmp_path / "deep" / "run"
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE)
     try:
@@ -264,11 +265,11 @@ def test_two_processes_cannot_train_in_one_folder_and_a_killed_one_lets_go(tmp_p
     assert not in_use(run)
     with locked(run):
         assert in_use(run)
-        assert in_use(run)  # to ask does not let go
+        assert in_use(run)  # the check does not release the lock
     assert not (run / "lock").exists()
 
 
-def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch):
+def test_training_works_on_a_file_system_without_locks(tmp_path, monkeypatch):
     def flock(handle: int, how: int) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
@@ -278,13 +279,13 @@ def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch):
         (tmp_path / "run" / "work").touch()
 
 
-def test_a_folder_that_was_made_in_vain_is_removed(tmp_path):
+def test_an_empty_new_folder_is_removed_after_an_error(tmp_path):
     with pytest.raises(ZeroDivisionError), locked(tmp_path / "run"):
         raise ZeroDivisionError
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told_at_the_start(tmp_path):
+def test_a_folder_that_cannot_be_written_is_an_error_at_the_start(tmp_path):
     (tmp_path / "file").touch()
     for run in (tmp_path / "file", tmp_path / "file" / "run", Path("/proc/run")):
         with (

@@ -1,4 +1,4 @@
-"""On any number of processes, under any strategy, killed or not: the same run."""
+"""A run is the same on any number of processes and under any strategy, also after kills."""
 
 import fcntl
 import json
@@ -31,11 +31,11 @@ from unmask.training.training_config import DistributedConfig
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "several_processes.py"
 OPTIONS = {"steps": 8, "save_every": 4, "keep": 9}
-# a network of a plugin, a method with parameters of its own, one of uniform tokens, a task head
+# a network of a plugin, a method with its own parameters, a method of uniform tokens, a task head
 PLUGINS = ("gated_recurrence", "plaid", "udlm", "text_classifier")
 OTHERS: dict[str, dict[str, Any]] = {plugin: {"plugin": plugin} for plugin in PLUGINS}
 OTHERS["muon"] = {"optimizer": "muon", "weight_decay": 0.1, "clip": 0.0}
-RESUMED = ("plaid", "muon")  # own parameters and another optimizer have states of their own
+RESUMED = ("plaid", "muon")  # they have further states: own parameters and another optimizer
 
 
 def job(run: Path, strategy: str, world: int, **more: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def losses(run: Path) -> list[float]:
 
 
 def rows(run: Path) -> dict[tuple[int, int], str]:
-    """The hash of every row of every global batch that the processes saw."""
+    """The hash of every row of every global batch in all processes."""
     lines = [
         json.loads(line)
         for file in sorted(run.parent.glob(f"{run.name}-rows-*"))
@@ -70,7 +70,7 @@ def last(run: Path, name: str) -> dict[str, torch.Tensor]:
 
 
 class Done:
-    """All jobs in one process, which is started once: whoever comes second reads what came of it."""
+    """The results of all jobs. One process runs them once, and other pytest workers read its results."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ class Done:
         }
         self.curves = [name for name in kinds if name != "plain"]
         jobs = {name: job(folder / name, *kind[:2], **kind[2]) for name, kind in kinds.items()}
-        # stopped after four steps by a signal to one process, then continued as something else
+        # stopped after four steps by a signal to one process, then resumed with another setup
         for other, strategy, world in [("a", "plain", 1), ("b", "fsdp", 4)]:
             first = "fsdp" if other == "a" else "ddp"
             fault = {"kind": "term", "rank": 1, "step": 3}
@@ -100,7 +100,7 @@ class Done:
         jobs["again"] = job(folder / "again", "ddp", 2)
         hang = {"kind": "hang", "rank": 1, "step": 2}
         jobs["hangs"] = job(folder / "hangs", "ddp", 2, fault=hang, timeout=6.0)
-        # of two processes the second has rows 4 to 7
+        # the second of two processes has rows 4 to 7
         jobs["nan-2"] = job(folder / "nan-2", "ddp", 2, fault={"nan": [5, 4]})
         jobs["straight"] = job(folder / "straight", "ddp", 2)
         jobs["nan-1"] = job(folder / "nan-1", "plain", 1, micro_batch=4, fault={"nan": [5, 4]})
@@ -142,7 +142,7 @@ def test_any_number_of_processes_gives_the_same_loss_from_the_same_batches(done)
 
 
 @pytest.mark.parametrize("other", ["a", "b"])
-def test_a_run_goes_on_with_other_processes_and_another_strategy(done, other):
+def test_a_run_resumes_with_other_processes_and_another_strategy(done, other):
     run, plain = done.folder / f"moved-{other}", done.folder / "plain"
     assert done.codes[f"stopped-{other}"] == [130, 130]  # the signal came to one of them
     assert set(done.codes[f"moved-{other}"]) == {0}
@@ -170,7 +170,7 @@ def test_a_process_that_hangs_is_named(done):
 
 @pytest.mark.parametrize("limit, told", [(0.05, "did not respond for 0.05 s"), (60, "has left")])
 def test_a_connection_that_closes_after_the_time_limit_is_a_process_that_hangs(limit, told):
-    """torch closes connections when one collective is late, and another may complain of that."""
+    """torch closes connections when a collective is late, which may fail another collective."""
     group = ProcessGroup()
     group.world, group._store, group.timeout = 2, dist.HashStore(), limit
     closed = pytest.raises(UnmaskError, match=f"rank 1 of 2 {told}.*; stopped")
@@ -179,15 +179,15 @@ def test_a_connection_that_closes_after_the_time_limit_is_a_process_that_hangs(l
         raise RuntimeError("gloo: Connection closed by peer")
 
 
-def test_where_the_main_process_refuses_the_others_leave_without_a_word(done):
+def test_if_the_main_process_refuses_the_others_end_silently(done):
     assert done.codes["refused"] == [2, 2]
     assert "rank 0: cannot write in" in done.said
     assert "rank 1: cannot" not in done.said
     assert "Traceback" not in done.said
 
 
-def test_what_the_main_process_makes_may_take_longer_than_the_time_limit():
-    """The others are in no collective, which would time out, before it is made."""
+def test_work_of_the_main_process_may_take_longer_than_the_time_limit():
+    """The others enter no collective before it is done, so none can time out."""
     groups, store, made = [ProcessGroup(), ProcessGroup()], dist.HashStore(), threading.Event()
     for rank, group in enumerate(groups):
         group.rank, group.world, group._store = rank, 2, store
@@ -207,7 +207,7 @@ def test_what_the_main_process_makes_may_take_longer_than_the_time_limit():
 
 @pytest.fixture
 def alone(monkeypatch):
-    """A group of one process, with torch's engines."""
+    """A process group of one process, with the real backends of torch."""
     monkeypatch.delenv("RANK", raising=False)
 
     @contextmanager
@@ -218,8 +218,8 @@ def alone(monkeypatch):
     return placed
 
 
-def test_ddp_has_no_parameters_beside_the_methods(alone):
-    """One that is never used would have the host wait for a GPU at every step."""
+def test_ddp_has_only_the_parameters_of_the_method(alone):
+    """An unused parameter would make the host wait for the GPU at every step."""
     with alone("ddp") as strategy:
         method = TinyMethod()
         strategy.place(method)
@@ -247,7 +247,7 @@ def test_validation_under_fsdp_holds_one_gathered_tensor_at_a_time(alone, monkey
         expected = {name: whole(tensor).clone() for name, tensor in trained.state_dict().items()}
         with strategy.averages_loaded(method, trained, None):
             assert all(torch.equal(method.state_dict()[name], expected[name]) for name in expected)
-    assert max(most) <= 2  # the next one is made before the last one goes
+    assert max(most) <= 2  # the next one exists before the previous one is freed
 
 
 def test_a_loss_that_is_no_number_in_one_process_is_skipped_by_all(done):
@@ -271,8 +271,8 @@ def test_a_killed_process_changes_nothing(done):
 
 
 @pytest.mark.slow
-def test_a_killed_process_and_torchrun_change_nothing(done, tmp_path):
-    """torchrun ends the others, starts all again, and they resume: the bits of the undisturbed run."""
+def test_a_killed_process_that_torchrun_restarts_changes_nothing(done, tmp_path):
+    """torchrun ends the others and restarts all. They resume with the bits of the undisturbed run."""
     fault = {"kind": "kill", "rank": 1, "step": 5}
     file = tmp_path / "killed.json"
     file.write_text(json.dumps(job(tmp_path / "killed", "ddp", 2, fault=fault)))
@@ -286,7 +286,7 @@ def test_a_killed_process_and_torchrun_change_nothing(done, tmp_path):
     assert_same(tmp_path / "killed", done.folder / "straight", best=False)
 
 
-def test_mistakes_are_told_before_anything_is_done(tmp_path, monkeypatch):
+def test_mistakes_are_reported_before_any_work(tmp_path, monkeypatch):
     with pytest.raises(UnmaskError, match=r"training\.batch 8 does not split over 3 processes"):
         group = ProcessGroup()
         group.world = 3

@@ -1,4 +1,4 @@
-"""The running average: its arithmetic, and putting it into a model and out again."""
+"""The average of the weights: its arithmetic, and swapping it into a model and back."""
 
 import pytest
 import torch

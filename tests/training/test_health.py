@@ -1,4 +1,4 @@
-"""Steps that are not finite, jumps and lack of memory: skipped, told, gone back from, searched for."""
+"""Steps that are not finite, jumps of the loss, and lack of memory: skips, rollbacks and messages."""
 
 import json
 import math
@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 class Poisoned(TinyMethod):
-    """Its loss is not finite for some batches."""
+    """A method whose loss is not finite for some batches."""
 
     def __init__(self, *batches: int, poison: float = math.nan) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def lines(run: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
-def test_a_step_that_is_not_finite_leaves_everything_alone_and_is_counted(tmp_path, poison):
+def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(tmp_path, poison):
     said = []
     options = {**OPTIONS, "steps": 6, "ema": 0.0, "save_every": 1, "keep": 9}
     run = trainer(tmp_path, Poisoned(3, poison=poison), say=said.append, **options)
@@ -57,10 +57,10 @@ def test_a_step_that_is_not_finite_leaves_everything_alone_and_is_counted(tmp_pa
     assert any("step 4: 1 steps were not finite" in line for line in said)
     skipped = [line for line in lines(tmp_path) if "skipped" in line]
     assert [(line["step"], line["skipped"]) for line in skipped] == [(4, 1)]
-    assert math.isfinite(skipped[0]["loss"])  # of the other step of this line
+    assert math.isfinite(skipped[0]["loss"])  # the mean of the other step of this line
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert "step-00000003" in names
-    assert "step-00000004" not in names  # nothing is saved in the middle of trouble
+    assert "step-00000004" not in names  # nothing is saved between steps that are not finite
     before, after = (
         read_weights(tmp_path / "checkpoints" / name, "optimizer")
         for name in ("step-00000003", "step-00000005")
@@ -90,14 +90,14 @@ def test_the_fused_kernel_skips_on_the_device():
     assert before["weight.step"] == 2
 
 
-def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
+def test_repeated_bad_steps_roll_back_and_continue_with_other_batches(tmp_path):
     said, method = [], Poisoned(*range(14, 19))
     state = trainer(tmp_path, method, say=said.append, **OPTIONS).fit()
     assert (state.step, state.rollbacks, state.passed) == (30, 1, 6)
     assert any(
         "4 steps in a row were not finite; the run returns to step 12" in line for line in said
     )
-    # seen at the log line of step 18; batches 12 to 17 are passed over, and 18 is skipped
+    # found at the log line of step 18; batches 12 to 17 are left out, and 18 is skipped
     assert method.drawn == [*range(18), *range(18, 36)]
     assert {"step": 12, "rollback": {"from": 18, "passed": 6}} in lines(tmp_path)
     steps = [line["step"] for line in lines(tmp_path) if "loss" in line]
@@ -105,8 +105,8 @@ def test_repeated_ones_go_back_and_on_with_other_batches(tmp_path):
     assert state.skipped == 5
 
 
-def test_best_weights_of_an_abandoned_way_do_not_stay(tmp_path):
-    """Validated at 6, 12 and 18; after 18 back to 16 and on to 18 again, where it is not as good."""
+def test_best_weights_after_the_rollback_point_are_dropped(tmp_path):
+    """The run validates at 6, 12 and 18, rolls back to 16, and reaches 18 again with a worse bound."""
     bounds = iter([5.0, 4.0, 1.0, 4.5, 4.6, 4.7])
     options = {**OPTIONS, "log_every": 10, "validate_every": 6, "steps": 30}
     options["validate"] = lambda: TinyResult(next(bounds))
@@ -115,12 +115,12 @@ def test_best_weights_of_an_abandoned_way_do_not_stay(tmp_path):
     assert read_json(tmp_path / "checkpoints" / "best" / "state.json")["nats"] == 4.5
 
 
-def test_bad_steps_that_are_not_in_a_row_never_go_back(tmp_path):
+def test_bad_steps_that_are_not_consecutive_never_roll_back(tmp_path):
     state = trainer(tmp_path, Poisoned(*range(5, 29, 2)), **{**OPTIONS, "log_every": 1}).fit()
     assert (state.skipped, state.rollbacks, state.streak) == (12, 0, 0)
 
 
-def test_stopped_and_killed_around_a_rollback_it_ends_the_same(tmp_path):
+def test_a_run_stopped_and_killed_around_a_rollback_ends_the_same(tmp_path):
     bad = range(14, 19)
     trainer(tmp_path / "straight", Poisoned(*bad), **OPTIONS).fit()
     for stop in (5, 13, 15, 16, 17, 19, 22):
@@ -139,7 +139,7 @@ def test_stopped_and_killed_around_a_rollback_it_ends_the_same(tmp_path):
     assert_same(tmp_path / "stopped", tmp_path / "straight", best=False)
 
 
-def test_a_signal_in_a_step_that_goes_wrong_is_not_lost(tmp_path):
+def test_a_signal_in_a_bad_step_is_not_lost(tmp_path):
     run = trainer(tmp_path / "stopped", Poisoned(*range(14, 19)), **OPTIONS)
     step = run._step
 
@@ -151,22 +151,22 @@ def test_a_signal_in_a_step_that_goes_wrong_is_not_lost(tmp_path):
     run._step = stepping
     with pytest.raises(Interrupted) as caught:
         run.fit()
-    assert caught.value.step == 12  # where it went back to
+    assert caught.value.step == 12  # the step of the rollback
     for name in ("stopped", "straight"):
         trainer(tmp_path / name, Poisoned(*range(14, 19)), **OPTIONS).fit()
     assert_same(tmp_path / "stopped", tmp_path / "straight", best=False)
 
 
 @pytest.mark.parametrize("save_every", [2, 8])
-def test_a_row_that_ends_before_the_log_line_goes_back_too(tmp_path, save_every):
-    """At step 16, before the line of step 20, the trouble is over and not yet told."""
+def test_bad_steps_that_end_before_the_log_line_roll_back_too(tmp_path, save_every):
+    """At step 16 the bad steps are over, but the log line of step 20 has not reported them yet."""
     options = {**OPTIONS, "log_every": 10, "save_every": save_every}
     state = trainer(tmp_path, Poisoned(*range(11, 15)), **options).fit()
     back = 10 if save_every == 2 else 8
     assert (state.rollbacks, state.passed) == (1, 20 - back)
 
 
-def test_a_run_that_cannot_be_helped_stops_with_advice(tmp_path):
+def test_a_run_with_endless_bad_steps_stops_with_advice(tmp_path):
     endless = range(10, 1000)
     with pytest.raises(UnmaskError, match=r"\d steps in a row had a loss.*training\.lr") as caught:
         trainer(tmp_path / "a", Poisoned(*endless), **OPTIONS, max_rollbacks=2).fit()
@@ -178,7 +178,7 @@ def test_a_run_that_cannot_be_helped_stops_with_advice(tmp_path):
     assert (state.step, state.skipped) == (30, 20)
 
 
-def test_a_jump_is_told_and_does_not_become_the_usual(tmp_path):
+def test_a_jump_of_the_loss_is_reported_and_does_not_change_the_reference(tmp_path):
     state, config = TrainingState(), TrainingConfig()
     losses = [2 + 0.1 * (-1) ** step for step in range(150)] + [9.0, 2.0, 2.8]
     found = []
@@ -196,7 +196,7 @@ def test_a_jump_is_told_and_does_not_become_the_usual(tmp_path):
 
 
 class Crowded(TinyMethod):
-    """Runs out of memory with more than `room` rows at once."""
+    """A method that runs out of memory with more than `room` rows at once."""
 
     def __init__(self, room: int, error: Exception) -> None:
         super().__init__()
@@ -251,19 +251,19 @@ def test_the_search_ends_at_the_fewest_pieces_that_fit(room, size):
 
 
 def test_no_micro_batch_is_larger_than_the_batch():
-    """A network is compiled for so many rows, and those of other batches would not be compiled."""
+    """A network is compiled for one number of rows, and would not be compiled for others."""
     micro = MicroBatch(2, 4, False, print)
     assert micro.size == micro.run(lambda size: size, lambda: None) == 2
 
 
-def test_only_lack_of_memory_is_told_as_one():
+def test_only_lack_of_memory_is_reported_as_such():
     with pytest.raises(RuntimeError, match="shapes"), out_of_memory_error(lambda: 1):
         raise RuntimeError("shapes do not fit")
     with pytest.raises(ZeroDivisionError):
         MicroBatch(4, 0, True, print).run(lambda size: size // 0, lambda: None)
 
 
-def test_the_loader_is_asked_for_the_batches_that_were_not_passed(tmp_path):
+def test_after_a_rollback_the_loader_gets_the_later_batches(tmp_path):
     loader = TinyLoader()
     batch, asked = loader.batch, []
     loader.batch = lambda step, part: asked.append(step) or batch(step, part)

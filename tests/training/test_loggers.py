@@ -1,4 +1,4 @@
-"""Numbers and texts reach each logger by its name; one that is not there stops nobody."""
+"""Each logger gets numbers and texts, and training continues without a logger that is missing."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ QUIET = {"steps": 4, "validate_every": 2, "log_every": 1, "sample_every": 2}
 
 
 class Wandb:
-    """What of wandb is used, written down."""
+    """A fake of wandb that records its calls."""
 
     class Error(Exception):
         pass
@@ -52,7 +52,7 @@ class Wandb:
 
 
 class Interval:
-    """A validation with a pair of numbers in it, and something unknown."""
+    """A validation result with a pair of numbers and an unknown number."""
 
     nats, error = 1.5, 0.1
 
@@ -127,7 +127,7 @@ def test_a_resumed_run_is_the_same_run_to_wandb(tmp_path, wandb, monkeypatch):
         ("wandb", "wandb", f"no log to wandb: it is not installed; {install_command('wandb')}"),
     ],
 )
-def test_what_is_not_installed_is_told_in_a_line_and_training_goes_on(
+def test_a_missing_library_is_one_line_and_training_continues(
     tmp_path, monkeypatch, name, package, line
 ):
     monkeypatch.setitem(sys.modules, package, None)
@@ -142,7 +142,7 @@ def test_what_is_not_installed_is_told_in_a_line_and_training_goes_on(
     torch.testing.assert_close(plain, asked, rtol=0, atol=0)
 
 
-def test_wandb_that_cannot_be_reached_stops_nobody(tmp_path, monkeypatch):
+def test_training_continues_if_wandb_cannot_be_reached(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", Wandb("api_key not configured\nmore about it"))
     said: list[str] = []
     assert trainer(tmp_path, **QUIET, log_to=("wandb",), say=said.append).fit().step == 4
@@ -150,7 +150,9 @@ def test_wandb_that_cannot_be_reached_stops_nobody(tmp_path, monkeypatch):
     assert line.startswith("no log to wandb: api_key not configured; WANDB_MODE=offline logs to")
 
 
-def test_without_matplotlib_there_is_no_curve_and_a_line_says_so(tmp_path, monkeypatch, pictures):
+def test_without_matplotlib_there_is_no_curve_and_one_line_is_printed(
+    tmp_path, monkeypatch, pictures
+):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said: list[str] = []
     trainer(tmp_path, **QUIET, say=said.append).fit()
@@ -158,7 +160,7 @@ def test_without_matplotlib_there_is_no_curve_and_a_line_says_so(tmp_path, monke
 
 
 class Memory(Logger):
-    """Keeps records, and fails where it is told to."""
+    """A logger that stores records, and fails in the function `failing`."""
 
     def __init__(self, run, step, config):
         Memory.steps, Memory.closed = [], 0
@@ -185,7 +187,7 @@ def memory(monkeypatch):
     return Memory
 
 
-def test_a_logger_of_ones_own_is_closed_even_when_training_breaks(tmp_path, memory):
+def test_a_custom_logger_is_closed_even_if_training_fails(tmp_path, memory):
     def breaks():
         raise ZeroDivisionError
 
@@ -204,7 +206,7 @@ def test_a_logger_of_ones_own_is_closed_even_when_training_breaks(tmp_path, memo
         ("close", "the log to memory may lack its last records: RuntimeError: cannot close", 4),
     ],
 )
-def test_a_logger_that_fails_is_told_once_and_training_goes_on(
+def test_a_logger_that_fails_is_reported_once_and_training_continues(
     tmp_path, memory, failing, line, last
 ):
     memory.failing = failing
@@ -217,7 +219,7 @@ def test_a_logger_that_fails_is_told_once_and_training_goes_on(
     assert [step for step, _ in losses(tmp_path)] == [1, 2, 3, 4]
 
 
-def test_a_name_that_nobody_knows_is_told_before_any_work(tmp_path):
+def test_an_unknown_logger_is_an_error_before_any_work(tmp_path):
     config = resolve(load_recipe("demo"), [("training.log_to", "tensorboard,wandbb")])
     assert config.training.log_to == ("tensorboard", "wandbb")
     with pytest.raises(UnmaskError, match="unknown logger 'wandbb'; did you mean 'wandb'"):

@@ -1,4 +1,4 @@
-"""Muon: the update of torch's own, a batch at a time; nothing changes where a step is skipped or resumed."""
+"""Muon: batched updates equal those of torch's Muon, and skipped and resumed steps change nothing."""
 
 import math
 import signal
@@ -55,10 +55,10 @@ def test_singular_values_come_near_one():
     assert not orthogonalize(torch.zeros(1, 2, 3)).any()
 
 
-def test_the_update_is_that_of_torch_with_queries_keys_and_values_apart(bf16):
+def test_the_update_is_that_of_torch_for_separate_queries_keys_and_values(bf16):
     method = tiny()
     optimizer = NamedMuon(method, CONFIG)
-    optimizer.dtype = torch.bfloat16  # torch's own has no other
+    optimizer.dtype = torch.bfloat16  # the only precision of torch's Muon
     named = dict(method.named_parameters())
     taken = block_matrices(method)
     apart = {
@@ -83,7 +83,7 @@ def test_the_update_is_that_of_torch_with_queries_keys_and_values_apart(bf16):
     assert all(parameter.grad is None for parameter in method.parameters())
 
 
-def test_matrices_of_blocks_are_muons_and_all_others_adamws():
+def test_muon_updates_matrices_of_blocks_and_adamw_all_others():
     method = tiny()
     names = NamedMuon(method, CONFIG).tensors().keys()
     assert "backbone.blocks.1.attention.qkv.weight.momentum" in names
@@ -107,7 +107,7 @@ def test_a_network_without_named_matrices_is_refused():
         NamedMuon(TinyMethod(), CONFIG)
 
 
-def test_a_skipped_step_changes_nothing_without_the_host_being_asked():
+def test_a_skipped_step_changes_nothing_without_a_host_sync():
     method = tiny()
     optimizer = NamedMuon(method, CONFIG)
     with_gradients(method, 0)
@@ -125,7 +125,7 @@ def test_a_skipped_step_changes_nothing_without_the_host_being_asked():
     assert not torch.equal(optimizer.tensors()[f"{name}.momentum"], before[f"{name}.momentum"])
 
 
-def test_many_matrices_come_in_several_batches(monkeypatch):
+def test_many_matrices_are_updated_in_several_batches(monkeypatch):
     found = []
     for most in (muon.STACK_SIZE, 300):
         monkeypatch.setattr(muon, "STACK_SIZE", most)

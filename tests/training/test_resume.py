@@ -1,4 +1,4 @@
-"""Killed, stopped or damaged: a run goes on as if nothing had happened, to the bit."""
+"""A killed, stopped or damaged run resumes with the bits of an undisturbed run."""
 
 import json
 import random
@@ -37,7 +37,7 @@ def log_of(run: Path) -> bytes:
 
 
 def assert_same(run: Path, other: Path, best: bool = True) -> None:
-    """Weights, averages, optimizer, best, counters, log and samples, to the bit."""
+    """Compares weights, averages, optimizer, best, counters, log and samples, to the bit."""
     ours, theirs = (newest(path, pytest.fail) for path in (run, other))
     assert ours.name == theirs.name
     pairs = [(ours, theirs, ("model", "ema", "optimizer"))]
@@ -56,7 +56,7 @@ def assert_same(run: Path, other: Path, best: bool = True) -> None:
         assert (run / samples).read_bytes() == (other / samples).read_bytes()
 
 
-def test_killed_at_three_random_steps_it_ends_with_the_same_bits(tmp_path):
+def test_a_run_killed_at_three_random_steps_ends_with_the_same_bits(tmp_path):
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     kills = sorted(random.Random(seed).sample(range(4, 41), 3))
@@ -67,7 +67,7 @@ def test_killed_at_three_random_steps_it_ends_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
+def test_a_signal_saves_a_checkpoint_prints_it_and_loses_nothing(tmp_path, number):
     trainer(tmp_path / "straight", **OPTIONS).fit()
     said = []
     run = trainer(tmp_path / "stopped", say=said.append, **OPTIONS)
@@ -92,17 +92,17 @@ def test_a_signal_saves_says_so_and_loses_nothing(tmp_path, number):
     assert_same(tmp_path / "stopped", tmp_path / "straight")
 
 
-def test_signals_of_a_host_are_left_to_it(monkeypatch):
+def test_signal_handlers_of_an_embedding_program_are_kept(monkeypatch):
     handler = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch:
-        patch.setattr(signal, "getsignal", lambda number: None)  # as of a handler in C
+        patch.setattr(signal, "getsignal", lambda number: None)  # as for a handler in C
         with interruptible():
             patch.undo()
             assert signal.getsignal(signal.SIGTERM) is handler
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
+def test_a_second_sigterm_does_not_lose_the_checkpoint(tmp_path):
     run = trainer(tmp_path, **OPTIONS)
     batch, save = run.loader.batch, run.checkpointer.save
 
@@ -125,7 +125,7 @@ def test_a_second_sigterm_does_not_cost_the_checkpoint(tmp_path):
 
 @pytest.fixture
 def python_minds_ctrl_c():
-    """It does not where tests were started in the background of a script, which ignores SIGINT."""
+    """Makes Python handle SIGINT, which is ignored if a script started the tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -155,7 +155,7 @@ def test_a_second_ctrl_c_acts_at_once(tmp_path, python_minds_ctrl_c):
     ],
 )
 @pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
-def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path, name, damage, finished_run):
+def test_a_damaged_newest_checkpoint_is_skipped(tmp_path, name, damage, finished_run):
     run = finished_run(tmp_path)
     victim = run / "checkpoints" / "step-00000020" / name
     content = victim.read_bytes()
@@ -186,7 +186,7 @@ def finished_run(tmp_path_factory):
     return copy
 
 
-def test_when_every_checkpoint_is_damaged_nothing_is_thrown_away(tmp_path, finished_run):
+def test_if_every_checkpoint_is_damaged_nothing_is_deleted(tmp_path, finished_run):
     run = finished_run(tmp_path)
     for folder in (run / "checkpoints").glob("step-*"):
         (folder / "model.safetensors").unlink()
@@ -200,13 +200,14 @@ def test_leftovers_are_cleared_by_training_and_left_alone_by_readers(tmp_path, f
     (run / "checkpoints" / ".step-00000024.building").mkdir()
     (run / "checkpoints" / ".step-00000024.building" / "model.safetensors").write_bytes(b"half")
     assert newest(run, pytest.fail).name == "step-00000020"
-    assert (run / "checkpoints" / ".step-00000024.building").exists()  # perhaps being written now
+    # another process may be writing it
+    assert (run / "checkpoints" / ".step-00000024.building").exists()
     trainer(run, **OPTIONS).fit()
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert names == ["best", "step-00000016", "step-00000020"]
 
 
-def test_a_checkpoint_caught_while_it_was_replaced_is_one_to_resume(tmp_path, finished_run):
+def test_a_checkpoint_killed_during_its_replacement_can_be_resumed(tmp_path, finished_run):
     run = finished_run(tmp_path)
     shutil.rmtree(run / "checkpoints" / "step-00000016")
     (run / "checkpoints" / "step-00000020").rename(run / "checkpoints" / ".step-00000020.replaced")
@@ -215,16 +216,16 @@ def test_a_checkpoint_caught_while_it_was_replaced_is_one_to_resume(tmp_path, fi
     assert recovered(run, pytest.fail).name == "step-00000020"
 
 
-def test_a_checkpoint_that_is_known_is_not_looked_for_again(tmp_path, finished_run, monkeypatch):
+def test_a_checkpoint_that_was_verified_is_not_searched_again(tmp_path, finished_run, monkeypatch):
     run = finished_run(tmp_path)
     found = recovered(run, pytest.fail)
     digest, read = storage._digest, []
     monkeypatch.setattr(storage, "_digest", lambda path: read.append(path) or digest(path))
     assert trainer(run, **OPTIONS).fit(found).step == 20
-    assert read.count(found / "model.safetensors") == 1  # as it is loaded
+    assert read.count(found / "model.safetensors") == 1  # only when it is loaded
 
 
-def test_a_finished_run_says_so(tmp_path, finished_run):
+def test_a_finished_run_prints_that_it_is_finished(tmp_path, finished_run):
     run, said = finished_run(tmp_path), []
     again = trainer(run, say=said.append, **OPTIONS)
     assert again.fit().step == 20
@@ -280,12 +281,12 @@ def test_run_weights_are_the_best_or_else_the_newest_averages(tmp_path, finished
         run_weights(tmp_path / "nothing", pytest.fail)
 
 
-def test_logs_are_put_back_to_where_the_checkpoint_stands(tmp_path, finished_run):
+def test_logs_are_truncated_to_the_step_of_the_checkpoint(tmp_path, finished_run):
     run, said = finished_run(tmp_path), []
     whole = log_of(run)
     shutil.rmtree(run / "checkpoints" / "step-00000020")
     with (run / "log.jsonl").open("a") as file:
-        file.write('{"step": 21, "lo')  # what a kill left: cut without a word
+        file.write('{"step": 21, "lo')  # left by a kill: removed without a message
     restore(run, run / "checkpoints" / "step-00000016", said.append)
     assert whole.startswith(log_of(run))
     assert json.loads(log_of(run).splitlines()[-1])["step"] == 15
@@ -298,7 +299,7 @@ def test_logs_are_put_back_to_where_the_checkpoint_stands(tmp_path, finished_run
     assert not (run / "log.jsonl").exists()
 
 
-def test_a_damaged_checkpoint_ahead_never_outlives_a_good_one(tmp_path):
+def test_a_damaged_later_checkpoint_is_not_kept_instead_of_a_good_one(tmp_path):
     parts = {"model": {"a": torch.zeros(1)}}
     for step in (10, 20):
         save(tmp_path, step, Retention(2), parts, {}, {})

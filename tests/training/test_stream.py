@@ -1,4 +1,4 @@
-"""Training on a stream: rolled back, interrupted or short of memory, it takes the same rows."""
+"""Training on a stream reads the same rows after a rollback, an interruption or lack of memory."""
 
 import signal
 from itertools import count, islice
@@ -33,7 +33,7 @@ def rows() -> StreamRows:
 
 
 class Recorded:
-    """The same rows, numbered: any batch at any time."""
+    """The same rows by number, so that any batch can be read at any time."""
 
     def __init__(self) -> None:
         found = np.stack([row for row, _ in islice(rows().rows(StreamPosition()), 500)])
@@ -59,7 +59,7 @@ def test_a_stream_is_rolled_back_and_resumed_to_the_bit(tmp_path):
     fit(tmp_path / "known", Poisoned(9, 10, 11), streamed=False)
 
     class Stopped(Poisoned):
-        """Is interrupted before the rollback and after it."""
+        """A method that interrupts the run before the rollback and after it."""
 
         def noise(self, stream, valid):
             if stream.step in (3, 14):
@@ -75,7 +75,7 @@ def test_a_stream_is_rolled_back_and_resumed_to_the_bit(tmp_path):
     assert_same(tmp_path / "stream", tmp_path / "known", best=False)
 
 
-def test_a_batch_that_does_not_fit_is_tried_again_with_the_same_rows(tmp_path):
+def test_a_batch_that_does_not_fit_is_retried_with_the_same_rows(tmp_path):
     class Crowded(TinyMethod):
         def noise(self, stream, valid):
             if len(valid) > 2:
@@ -87,7 +87,7 @@ def test_a_batch_that_does_not_fit_is_tried_again_with_the_same_rows(tmp_path):
     assert_same(tmp_path / "stream", tmp_path / "known", best=False)
 
 
-def test_a_checkpoint_without_the_place_is_refused(tmp_path):
+def test_a_checkpoint_without_a_stream_position_is_refused(tmp_path):
     fit(tmp_path, TinyMethod(), steps=4)
     found = newest(tmp_path, pytest.fail)
     content = read_json(found / "state.json")

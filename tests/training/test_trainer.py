@@ -1,4 +1,4 @@
-"""The loop: what a step computes, and every way in which it stops."""
+"""The training loop: the computation of a step, and all ways in which a run ends."""
 
 import math
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_one_step_is_adamw_on_the_mean_over_valid_tokens(tmp_path):
 
 
 class PairLoader(TinyLoader):
-    """The first tokens of each row are given, and half of the others count."""
+    """Rows whose first tokens are given. Half of the other tokens are counted."""
 
     def given(self, step: int, part: range) -> torch.Tensor:
         return torch.arange(LENGTH) < torch.tensor([[1 + row % 2] for row in part])
@@ -59,7 +59,7 @@ class PairLoader(TinyLoader):
 
 
 class Listening(TinyMethod):
-    """Hears what the loop says of given tokens."""
+    """A method that records the given tokens of each call."""
 
     def __init__(self) -> None:
         super().__init__(dropout=0)
@@ -76,7 +76,7 @@ class Listening(TinyMethod):
         return found
 
 
-def test_given_tokens_are_not_masked_and_the_mean_is_over_what_counts(tmp_path):
+def test_given_tokens_are_not_masked_and_the_mean_is_over_counted_tokens(tmp_path):
     method, loader = Listening(), PairLoader()
     run = trainer(tmp_path, method, loader=loader, micro_batch=3, **{**QUIET, "steps": 1})
     assert run.fit().tokens == 16
@@ -131,9 +131,7 @@ def test_it_learns_and_keeps_the_best_average(tmp_path, pictures):
     state = run.fit()
     assert run.method.training
     late = losses(tmp_path)[-50:]
-    assert sum(late) / 50 < 1.1 * math.log(
-        5
-    )  # five tokens occur; a network that knows nothing pays log 11
+    assert sum(late) / 50 < 1.1 * math.log(5)  # five tokens occur; an untrained network has log 11
     nats, weight = min(seen, key=lambda pair: pair[0])
     assert (state.best_nats, state.best_step) == (nats, 50 * (1 + [n for n, _ in seen].index(nats)))
     best = tmp_path / "checkpoints" / "best"
@@ -142,7 +140,7 @@ def test_it_learns_and_keeps_the_best_average(tmp_path, pictures):
     assert (tmp_path / "loss.png").stat().st_size > 5000
 
 
-def test_patience_ends_the_run_and_a_resumed_run_knows(tmp_path):
+def test_patience_ends_the_run_and_is_kept_on_resume(tmp_path):
     bounds = iter([3.0, 2.0, 2.5, 2.0, 1.0])
     options = {"steps": 100, "validate_every": 2, "patience": 2}
     run = trainer(tmp_path, validate=lambda: TinyResult(next(bounds)), **options)
@@ -182,7 +180,7 @@ def test_compiling_replaces_features_and_keeps_every_name(tmp_path, monkeypatch)
     assert list(run.method.state_dict()) == names
 
 
-def test_the_log_tells_of_a_loss_that_is_not_the_bound(tmp_path):
+def test_the_log_names_a_loss_that_is_not_the_bound(tmp_path):
     method = TinyMethod()
     method.loss_weight = "uniform"
     trainer(tmp_path / "uniform", method, steps=2, log_every=1).fit()

@@ -57,13 +57,14 @@ def test_cosine_goes_from_lr_to_min_lr():
     assert learning_rate(110, config) == pytest.approx(0.1)
 
 
-def test_a_line_goes_from_lr_to_min_lr_all_the_way_or_at_the_end():
+def test_linear_decay_goes_from_lr_to_min_lr_over_all_steps_or_at_the_end():
     config = TrainingConfig(lr=1.0, min_lr=0.1, warmup=10, steps=110, decay="linear")
     assert [learning_rate(step, config) for step in (10, 60, 110)] == pytest.approx([1, 0.55, 0.1])
     stable = replace(config, decay="wsd", decay_share=0.5)
     rates = [learning_rate(step, stable) for step in (4, 10, 55, 82, 109)]
     assert rates == pytest.approx([0.5, 1, 1, 1 - 0.9 * 27 / 55, 0.1 + 0.9 / 55])
-    assert learning_rate(30, replace(stable, warmup=40, decay_share=1.0)) < 1  # the warm-up first
+    # the warm-up comes first
+    assert learning_rate(30, replace(stable, warmup=40, decay_share=1.0)) < 1
 
 
 @given(st.integers(0, 300), st.integers(0, 50), st.sampled_from(DECAYS))

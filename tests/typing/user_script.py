@@ -1,6 +1,6 @@
 """A user's script, which mypy reads: an option that does not exist must be an error.
 
-mypy also refuses an ignored error that is none, so each line below fails if its mistake is accepted.
+mypy also refuses a needless `type: ignore`, so each line below fails if its mistake is accepted.
 """
 
 from pathlib import Path

@@ -11,7 +11,7 @@ from unmask.config.run_config import resolve
 
 @pytest.fixture(scope="session")
 def pairs(tmp_path_factory) -> unmask.Model:
-    """A model that was asked for the end of a sentence given its start."""
+    """A model trained on the end of a sentence given its start."""
     folder = tmp_path_factory.mktemp("pairs")
     halves = (text.partition(" sat ") for text in TEXTS)
     lines = (json.dumps({"who": who, "where": where}) for who, _, where in halves)

@@ -1,4 +1,4 @@
-"""The class that lm_eval runs, where lm_eval is installed: a task of each kind, from local files."""
+"""The model class for lm_eval, if lm_eval is installed: a task of each kind, from local files."""
 
 import importlib.metadata
 import json
@@ -31,16 +31,17 @@ def adapter(run) -> UnmaskLM:
     return UnmaskLM(path=str(run), draws=4, batch_size=2, device="cpu")
 
 
-def test_the_name_leads_to_the_class(run):
+def test_lm_eval_finds_the_class_by_its_name(run):
     point = importlib.metadata.EntryPoint("unmask", ENTRY["unmask"], "lm_eval.models")
     assert point.load() is UnmaskLM
     assert lm_eval.api.registry.get_model("unmask") is UnmaskLM
-    assert lm_eval.api.registry.get_model("dummy") is not UnmaskLM  # the harness's own are there
+    # the harness's own models stay registered
+    assert lm_eval.api.registry.get_model("dummy") is not UnmaskLM
     made = UnmaskLM.create_from_arg_string(f"path={run},draws=3", {"batch_size": 1, "device": None})
     assert made.get_model_info()["unmask_draws"] == 3
 
 
-def test_it_says_what_the_answers_say(adapter):
+def test_the_adapter_returns_the_packages_answers(adapter):
     inside = adapter._runner
     asked = requests("loglikelihood", PAIRS)
     assert adapter.loglikelihood(asked, disable_tqdm=True) == inside.loglikelihood(PAIRS)

@@ -1,4 +1,4 @@
-"""Requests of text: what is given, what is counted, where a text stops."""
+"""Requests of the harness: given tokens, counted tokens, and stop strings."""
 
 import logging
 from collections import Counter
@@ -30,7 +30,7 @@ def answers(model, **arguments) -> RequestRunner:
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 9), st.integers(0, 2))
-def test_windows_ask_for_every_token_once_given_all_that_fits(total, start, room, lead):
+def test_windows_score_every_token_once_with_the_longest_context(total, start, room, lead):
     start = min(start, total)
     first, ids = list(range(100, 100 + lead)), list(range(total))
     asked = list(windows(first, ids, start, room))
@@ -39,13 +39,15 @@ def test_windows_ask_for_every_token_once_given_all_that_fits(total, start, room
         assert one.ids[:lead] == tuple(first)
         body = one.ids[lead:]
         assert list(body) == list(range(body[0], body[0] + len(body)))  # nothing is skipped
-        assert len(body) == min(room, body[-1] + 1)  # the row is full, or the text's start
+        assert len(body) == min(room, body[-1] + 1)  # the row is full, or begins with the text
 
 
 @pytest.mark.parametrize(
     ("context", "continuation"), [("The cat ", "sat"), ("T", "he"), ("The cat sa", "t on")]
 )
-def test_a_context_is_given_but_for_a_token_that_goes_on(model, context, continuation):
+def test_a_context_is_given_except_a_token_that_spans_the_continuation(
+    model, context, continuation
+):
     encode, bos = model.tokenizer.encode, model.tokenizer.vocabulary.bos_id
     whole, alone = encode(context + continuation), encode(context)
     same = next(i for i, (one, other) in enumerate(zip(whole, alone, strict=False)) if one != other)
@@ -54,7 +56,7 @@ def test_a_context_is_given_but_for_a_token_that_goes_on(model, context, continu
     assert [one.loglikelihood([(context, continuation)])[0][0]] == expected
 
 
-def test_what_is_said_of_a_request_depends_on_it_alone(either):
+def test_the_answer_of_a_request_does_not_depend_on_others(either):
     expected = answers(either).loglikelihood(PAIRS)
     assert expected[0][0] != expected[1][0]
     assert expected[5] == (0.0, True)
@@ -77,13 +79,13 @@ def test_an_autoregressive_model_is_exact(left_to_right):
     assert whole == pytest.approx(context + rest, rel=1e-5)
     assert one.rolling(["The cat sat."]) == [pytest.approx(whole, rel=1e-6)]
     bound = left_to_right.perplexity(["The cat sat."])
-    total = bound.nats * bound.tokens  # BOS, which every row has, and EOS are counted there
+    total = bound.nats * bound.tokens  # also counts BOS and EOS
     frame = answers(left_to_right).scorer.log_p(_frame(left_to_right, "The cat sat."))
     assert total == pytest.approx(-whole - sum(frame), rel=1e-5)
 
 
 def test_a_text_that_fills_a_row_has_the_likelihood_of_evaluate(model):
-    """`unmask evaluate` also counts BOS and EOS, which the harness gives or leaves out."""
+    """`unmask evaluate` also counts BOS and EOS. In the harness BOS is given and EOS is left out."""
     encode, letters = model.tokenizer.encode, "The dog sat on the old red chair. " * 3
     texts = (letters[:end] for end in range(len(letters)))
     text = next(text for text in texts if len(encode(text)) == model.length - 2)
@@ -115,7 +117,7 @@ def test_a_long_text_is_read_in_windows_and_a_short_one_as_a_continuation_of_not
     assert one.rolling([short, ""]) == [one.loglikelihood([("", short)])[0][0], 0]
 
 
-def test_a_context_that_is_too_long_loses_its_start_and_that_is_said_once(either, caplog):
+def test_a_context_that_is_too_long_loses_its_start_with_one_warning(either, caplog):
     one = answers(either)
     end = " sat on"
     long = "The dog sat on the old red chair. " * 9 + "The cat"
@@ -158,7 +160,7 @@ def test_a_text_stops_at_the_stop_string(either):
     assert any(short)
 
 
-def test_what_is_written_depends_on_the_request_alone(either):
+def test_generated_text_depends_only_on_the_request(either):
     requests = [(context, UNTIL) for context in ("", "The", "The cat", "The queen sat on the")]
     requests += [("The dog", {**UNTIL, "max_gen_toks": 15}), ("The", {**UNTIL, "do_sample": True})]
     expected = answers(either).generate_until(requests)
@@ -167,7 +169,7 @@ def test_what_is_written_depends_on_the_request_alone(either):
         assert found[::-1] == expected
 
 
-def test_greedy_unless_the_task_or_the_user_wants_draws_and_a_repeat_is_another(either):
+def test_decoding_is_greedy_by_default_and_repeats_are_other_draws(either):
     drawn = {**UNTIL, "until": [], "do_sample": True, "temperature": 1.5}
     same, others = [("The", {**UNTIL, "until": []})] * 4, [("The", drawn)] * 4
     assert len(set(answers(either).generate_until(same))) == 1
@@ -179,7 +181,7 @@ def test_greedy_unless_the_task_or_the_user_wants_draws_and_a_repeat_is_another(
     assert seeds[0] != seeds[1]
 
 
-def test_what_greedy_decoding_writes_is_greedy(left_to_right):
+def test_greedily_decoded_text_is_scored_as_greedy(left_to_right):
     one = answers(left_to_right)
     contexts = ["The cat", "The dog sat", "The"]
     texts = one.generate_until([(context, {"max_gen_toks": 9}) for context in contexts])
@@ -217,7 +219,7 @@ def test_a_context_is_a_source_to_a_model_of_pairs(pairs):
     assert "targets for sources" in one_line(caught)
 
 
-def test_mistakes_are_told_before_anything_is_asked(model, left_to_right):
+def test_mistakes_are_reported_before_any_network_call(model, left_to_right):
     for arguments, words in [
         ({"order": "left_to_rihgt"}, "did you mean 'left_to_right'"),
         ({"draws": 0}, "draws must be 1 or more"),
@@ -236,7 +238,7 @@ def test_mistakes_are_told_before_anything_is_asked(model, left_to_right):
         answers(left_to_right, sampler="ancestral")
 
 
-def test_results_say_what_the_likelihoods_are(model, left_to_right):
+def test_results_contain_the_kind_of_likelihood(model, left_to_right):
     assert answers(model).about["unmask_likelihood"].startswith("an upper bound, continuous time")
     assert answers(model, order="random").about["unmask_draws"] == 1
     assert answers(left_to_right).about["unmask_likelihood"] == "exact, left to right"

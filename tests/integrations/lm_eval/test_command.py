@@ -1,4 +1,4 @@
-"""unmask harness: hands everything to lm_eval, and is one line without it."""
+"""unmask harness passes all arguments to lm_eval, and is a one-line error without it."""
 
 import sys
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ def test_without_lm_eval_it_is_one_line(monkeypatch, capsys):
     assert error == f"unmask: error: unmask harness needs lm_eval: {install_command('harness')}\n"
 
 
-def test_all_arguments_are_lm_eval_s(monkeypatch):
+def test_all_arguments_are_passed_to_lm_eval(monkeypatch):
     seen = []
     command = SimpleNamespace(cli_evaluate=lambda: seen.append(list(sys.argv)))
     monkeypatch.setitem(sys.modules, "lm_eval.__main__", command)
@@ -41,7 +41,7 @@ def test_all_arguments_are_lm_eval_s(monkeypatch):
         (["ls", "tasks"], False),
     ],
 )
-def test_the_model_is_ours_unless_another_is_named(arguments, added):
+def test_the_default_model_is_that_of_the_package(arguments, added):
     assert with_model(arguments) == arguments + (["--model", "unmask"] if added else [])
 
 

@@ -1,4 +1,4 @@
-"""Keys of --model_args: each reaches what it is for, and a wrong one is one line."""
+"""Keys of --model_args: each sets its option, and a wrong key is a one-line error."""
 
 import pytest
 from tiny_models import one_line
@@ -14,7 +14,7 @@ GREEDY = {"sampler": "confidence", "strategy": "deterministic"}
     [
         ({"path": "x", "drws": 4}, "unknown key in model_args: 'drws'; did you mean 'draws'?"),
         ({"path": "x", "sampeler": "x"}, "did you mean 'sampler'?"),
-        ({"path": "x", "n": 4}, "unknown key in model_args: 'n'"),  # one text a request
+        ({"path": "x", "n": 4}, "unknown key in model_args: 'n'"),  # a request has one text
         ({"path": "x", "sampling": {}}, "unknown key in model_args: 'sampling'"),
         ({"draws": 4}, "model_args has no path: give path=MODEL"),
         ({"path": "x", "draws": "many"}, "model_args draws: 'many' is not a whole number"),
@@ -26,7 +26,7 @@ def test_a_mistake_is_one_line(arguments, words):
     assert words in one_line(caught)
 
 
-def test_each_key_goes_where_it_belongs():
+def test_each_key_sets_its_option():
     options = Options.of(
         {
             "path": "runs/demo",
@@ -48,7 +48,7 @@ def test_each_key_goes_where_it_belongs():
 @pytest.mark.parametrize(
     ("size", "most", "batch"), [("auto", 12, 12), ("auto:4", 12, 12), ("5", 12, 5), (5, None, 5)]
 )
-def test_the_batch_is_what_was_asked_for(size, most, batch):
+def test_the_batch_size_is_the_requested_one(size, most, batch):
     arguments = {"path": "x", "batch_size": size}
     assert Options.of(arguments | ({"max_batch_size": most} if most else {})).batch == batch
     with pytest.raises(UnmaskError, match="model_args batch_size: 'x' is not a whole number"):
@@ -78,5 +78,5 @@ def test_the_batch_is_what_was_asked_for(size, most, batch):
         ({"strategy": "hybrid"}, {"do_sample": True}, {"strategy": "hybrid"}),
     ],
 )
-def test_the_task_decides_and_model_args_decide_before_it(own, asked, changed):
+def test_model_args_override_the_options_of_the_task(own, asked, changed):
     assert decoding(GREEDY, own, asked) == GREEDY | changed

@@ -1,4 +1,4 @@
-"""Conditional likelihoods held against enumeration; the same answer wherever a question is asked."""
+"""Conditional likelihoods against enumeration, and their independence of the batch."""
 
 import math
 from itertools import permutations, product
@@ -14,7 +14,7 @@ from unmask.methods.method import METHODS
 LANGUAGE = Language.random(3, 4)
 WRONG = LANGUAGE.wrong_conditionals()
 MASK, LENGTH = LANGUAGE.size, LANGUAGE.length
-CASES = [  # given tokens, and how many are asked for; the rest of a row is left open
+CASES = [  # given tokens, and the number of targets; the rest of a row is masked
     ((), 4),
     ((), 2),
     ((1,), 1),
@@ -28,13 +28,13 @@ def table(conditionals: torch.Tensor | None = None):
 
 
 def every(given: tuple[int, ...], count: int) -> list[ScoringRequest]:
-    """All ways to go on."""
+    """Requests for all continuations."""
     ways = product(range(LANGUAGE.size), repeat=count)
     return [ScoringRequest((*given, *way), len(given)) for way in ways]
 
 
 def true_log_p(question: ScoringRequest) -> float:
-    """log p(targets | given), whatever follows, from the language itself."""
+    """log p(targets | given) from the language itself, summed over all following tokens."""
     x, ids = LANGUAGE.sequences, torch.tensor(question.ids)
     whole = (x[:, : len(ids)] == ids).all(1)
     known = (x[:, : question.given] == ids[: question.given]).all(1)
@@ -42,7 +42,7 @@ def true_log_p(question: ScoringRequest) -> float:
 
 
 def by_hand(question: ScoringRequest, order: tuple[int, ...], conditionals: torch.Tensor) -> float:
-    """log p of the targets, one after the other, what follows them being masked."""
+    """log p of the targets one after the other, with all later tokens masked."""
     z, total = torch.full((LENGTH,), MASK), 0.0
     z[: question.given] = torch.tensor(question.ids[: question.given])
     for place in order:
@@ -73,7 +73,7 @@ def test_a_network_s_continuations_have_probability_one(name):
     questions = [
         ScoringRequest((3, 1, a, b), 2) for a, b in product(range(10), repeat=2)
     ]  # no MASK
-    if order:  # each question has its own order: one token has one
+    if order:  # each request has its own order, so the sum is 1 only for one token
         questions = [ScoringRequest((3, 1, a), 2) for a in range(10)]
     log_p = Scorer(method, 8, **order).log_p(questions)
     assert math.fsum(map(math.exp, log_p)) == pytest.approx(1, abs=1e-5)
@@ -82,7 +82,7 @@ def test_a_network_s_continuations_have_probability_one(name):
 @pytest.mark.parametrize("estimator", ["fixed_count", "stratified", "importance", "uniform"])
 @pytest.mark.parametrize(("given", "count"), CASES[1:])
 def test_the_bound_is_the_mean_over_the_orders_of_the_targets(given, count, estimator):
-    """The error of 2048 stratified draws is far below 0.1: the spread over orders is about 1."""
+    """The spread over orders is about 1, so the error of 2048 stratified draws is far below 0.1."""
     question = every(given, count)[-1]
     places = range(len(given), len(given) + count)
     ways = [by_hand(question, order, WRONG) for order in permutations(places)]
@@ -117,7 +117,7 @@ HOWS = [
 
 
 @pytest.mark.parametrize(("name", "how"), HOWS, ids=str)
-def test_an_answer_depends_on_the_question_alone(name, how):
+def test_the_score_of_a_request_does_not_depend_on_others(name, how):
     method = small_method(name)
 
     def ask(questions, **others):
@@ -127,7 +127,7 @@ def test_an_answer_depends_on_the_question_alone(name, how):
     log_p, greedy = ask(QUESTIONS)
     assert log_p[0] == log_p[4] != log_p[1]
     assert max(log_p[:5]) < 0
-    assert (log_p[5], greedy[5]) == (0, True)  # nothing was asked for
+    assert (log_p[5], greedy[5]) == (0, True)  # a request without targets
     for batch in (1, 7):
         found, wrote = ask(QUESTIONS[::-1], batch=batch)
         assert found[::-1] == pytest.approx(log_p, rel=1e-5, abs=1e-5)
@@ -138,7 +138,7 @@ def test_an_answer_depends_on_the_question_alone(name, how):
     assert (ask(QUESTIONS, seed=1)[0][0] != pytest.approx(log_p[0], abs=1e-4)) == noisy
 
 
-def test_another_question_has_other_noise():
+def test_another_request_has_other_noise():
     others = [
         ScoringRequest((1, 2, 3), 1),
         ScoringRequest((1, 2, 4), 1),
@@ -148,8 +148,8 @@ def test_another_question_has_other_noise():
     assert ScoringRequest((1, 2, 3), 1).seed(0) == others[0].seed(0)
 
 
-def test_draws_of_a_question_share_strata(monkeypatch):
-    """As many draws as targets mask 1, 2, ... of them once each, however they are batched."""
+def test_draws_of_a_request_share_strata(monkeypatch):
+    """With as many draws as targets, one draw masks 1 target, one masks 2, and so on, in any batching."""
     method, counts = small_method("mdlm"), []
     nll = method.nll
 
@@ -164,7 +164,7 @@ def test_draws_of_a_question_share_strata(monkeypatch):
 
 @pytest.mark.parametrize(("name", "rows"), [("mdlm", 1 + 3 + 7), ("sedd", 3 * 32)])
 def test_equal_masks_are_computed_once(name, rows, monkeypatch):
-    """1, 2 and 3 targets have 1, 3 and 7 masks; a method that reads the time computes every draw."""
+    """1, 2 and 3 targets have 1, 3 and 7 masks. A method that reads the time computes every draw."""
     method, batches = small_method(name), []
     questions = [ScoringRequest((3, 1, 4, 1, 5)[:end], 2) for end in (3, 4, 5)]
     with monkeypatch.context() as patch:
@@ -198,7 +198,7 @@ def likeliest(given: tuple[int, ...], count: int, order: str | None) -> tuple[in
 
 @pytest.mark.parametrize("order", [None, "left_to_right", "right_to_left"])
 @pytest.mark.parametrize(("given", "count"), CASES)
-def test_one_continuation_is_greedy_the_one_that_is_written(given, count, order):
+def test_only_the_greedily_decoded_continuation_is_greedy(given, count, order):
     questions = every(given, count)
     found = Scorer(table(WRONG), LENGTH, order=order, batch=5).greedy(questions)
     expected = likeliest(given, count, order)
@@ -207,12 +207,12 @@ def test_one_continuation_is_greedy_the_one_that_is_written(given, count, order)
     ]
 
 
-def test_the_order_matters_to_what_is_greedy():
+def test_the_order_changes_the_greedy_continuation():
     wrote = {order: likeliest((), 4, order) for order in (None, "left_to_right", "right_to_left")}
     assert len(set(wrote.values())) == 3
 
 
-def test_greedy_from_left_to_right_never_writes_what_is_banned():
+def test_greedy_decoding_from_left_to_right_never_has_banned_tokens():
     method = small_method("autoregressive")
     for banned in ([], [1, 2, 4]):
         scorer = Scorer(method, 8, banned=banned)

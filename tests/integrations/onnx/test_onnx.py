@@ -1,4 +1,4 @@
-"""An exported network says in onnxruntime what it says here, at any length, and a sampler needs no torch."""
+"""An exported network has the same logits in onnxruntime at any length, and its sampler needs no torch."""
 
 import json
 import runpy
@@ -29,7 +29,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "onnx_sampler.py"
 
 NETWORKS = {
     "timed": lambda: tiny(backbone__time_conditioning="true", schedule="cosine"),
-    "plain": lambda: unmask.load(FIXTURE),  # without a tokenizer, and so without ids but MASK
+    "plain": lambda: unmask.load(FIXTURE),  # without a tokenizer, so MASK is its only special id
     "causal": lambda: tiny(method="autoregressive"),
 }
 _exported: dict[str, tuple[Model, Path]] = {}
@@ -37,7 +37,7 @@ _exported: dict[str, tuple[Model, Path]] = {}
 
 @pytest.fixture
 def exported(tmp_path_factory) -> Callable[[str], tuple[Model, Path]]:
-    """A network by name, and the folder with its file, written once."""
+    """A network by name, and the folder with its exported file. Each is exported once."""
 
     def get(name: str) -> tuple[Model, Path]:
         if name not in _exported:
@@ -68,7 +68,7 @@ def test_logits_agree_at_every_length(exported, name):
         ours = logits(model, tokens, sigma)
         ours[..., v.mask_id] = -torch.inf
         np.testing.assert_allclose(theirs, ours.numpy(), rtol=0, atol=1e-4)
-    assert model.method.backbone.frozen is not None  # it serves again
+    assert model.method.backbone.frozen is not None  # it is ready for inference again
     assert not model.method.training
 
 
@@ -85,7 +85,7 @@ def test_onnxruntime_quantizes_a_file(exported, tmp_path):
     assert (tmp_path / "int8.onnx").stat().st_size < (folder / "model.onnx").stat().st_size
 
 
-def test_the_authors_network_says_there_what_it_says_at_home(exported):
+def test_the_authors_network_has_the_same_logits_in_onnxruntime(exported):
     expected = load_file(FIXTURE / "expected.safetensors")
     session = onnxruntime.InferenceSession(exported("plain")[1] / "model.onnx")
     (found,) = session.run(["logits"], {"tokens": expected["z_t"].numpy()})
@@ -93,7 +93,7 @@ def test_the_authors_network_says_there_what_it_says_at_home(exported):
     np.testing.assert_allclose(found[..., :97], theirs[..., :97], rtol=0, atol=1e-4)
 
 
-def test_a_file_knows_what_a_sampler_needs(exported):
+def test_a_file_has_the_metadata_of_a_sampler(exported):
     def known(name: str) -> dict[str, str]:
         session = onnxruntime.InferenceSession(exported(name)[1] / "model.onnx")
         return session.get_modelmeta().custom_metadata_map
@@ -121,7 +121,7 @@ def test_a_file_knows_what_a_sampler_needs(exported):
     assert bert["longest"] == "30"
 
 
-def test_what_a_causal_file_says_is_what_comes_next(exported):
+def test_logits_of_a_causal_file_are_those_of_the_next_token(exported):
     model, folder = exported("causal")
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     start = int(session.get_modelmeta().custom_metadata_map["start_id"])
@@ -140,7 +140,7 @@ def run_example(monkeypatch, capsys, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_the_example_writes_without_torch(exported, monkeypatch, capsys, tmp_path):
+def test_the_example_generates_without_torch(exported, monkeypatch, capsys, tmp_path):
     source = EXAMPLE.read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 60 and "import torch" not in source
     model, folder = exported("timed")
@@ -153,7 +153,7 @@ def test_the_example_writes_without_torch(exported, monkeypatch, capsys, tmp_pat
     words = Backend(WordLevel({f"w{i}": i for i in range(97)}, unk_token="w0"))
     words.pre_tokenizer = Whitespace()
     words.save(str(tmp_path / "words.json"))
-    given = str(tmp_path / "words.json"), "w5 w6"  # without a token to begin with
+    given = str(tmp_path / "words.json"), "w5 w6"  # without a BOS token
     text = run_example(monkeypatch, capsys, str(exported("plain")[1] / "model.onnx"), *given)
     assert text.startswith("w5 w6 w") and len(text.split()) == 12
     with pytest.raises(SystemExit):
@@ -161,7 +161,7 @@ def test_the_example_writes_without_torch(exported, monkeypatch, capsys, tmp_pat
     assert "from left to right" in capsys.readouterr().err
 
 
-def test_no_class_and_no_special_token_is_written():
+def test_class_tokens_and_special_tokens_are_never_generated():
     model = tiny()
     model = replace(model, tokenizer=model.tokenizer.with_labels(["good", "bad"]))
     v, known = model.tokenizer.vocabulary, metadata(model)
@@ -169,7 +169,7 @@ def test_no_class_and_no_special_token_is_written():
     assert never == sorted([v.pad_id, v.bos_id, v.eos_id, v.size - 2, v.size - 1])
 
     def run(_: list[str], feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-        likes = np.isin(np.arange(v.size), never)  # nothing more than what it must not write
+        likes = np.isin(np.arange(v.size), never)  # prefers the tokens that it must not draw
         hates = np.arange(v.size) == v.mask_id
         scores = np.where(hates, -np.inf, 100.0 * likes)
         return [np.broadcast_to(scores, (*feed["tokens"].shape, v.size))]
@@ -182,7 +182,7 @@ def test_no_class_and_no_special_token_is_written():
     assert json.loads(metadata(unmask.load(FIXTURE))["never_ids"]) == []
 
 
-def test_mistakes_are_told_first(tmp_path, monkeypatch, capsys):
+def test_mistakes_are_reported_before_the_export(tmp_path, monkeypatch, capsys):
     assert main(["export", "runs/none"]) == 2
     assert "the export has no target" in capsys.readouterr().err
     assert main(["export", "runs/none", "--onnx", str(tmp_path / "no" / "a.onnx")]) == 2

@@ -34,7 +34,7 @@ def encoder(folder, family: str, **settings):
 
 
 def auto_logits(folder) -> torch.Tensor:
-    """The logits of the pairs by the Auto classes alone."""
+    """The logits of the pairs with the Auto classes alone."""
     network = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     batch = tokenizer(*map(list, zip(*PAIRS, strict=True)), padding=True, return_tensors="pt")
@@ -104,7 +104,7 @@ def test_an_exported_encoder_embeds_as_before(tmp_path, capsys):
         torch.testing.assert_close(masked(x).logits, backbone.logits(backbone.features(x)), **CLOSE)
 
 
-def test_what_transformers_cannot_hold_is_refused(tmp_path):
+def test_a_classifier_that_transformers_cannot_represent_is_refused(tmp_path):
     found = classifier_of(tiny("bpe", backbone="bert"), 2, pooling="mean")
     with pytest.raises(UnmaskError, match="no bert classifier with pooling mean: train one with"):
         FORMATS["bert"].write(found, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""LLaDA2Pipeline of diffusers with our networks, where diffusers is installed."""
+"""LLaDA2Pipeline of diffusers with the package's networks, if diffusers is installed."""
 
 import pytest
 import torch
@@ -9,8 +9,8 @@ from unmask.integrations.transformers.modeling import UnmaskForMaskedLM
 diffusers = pytest.importorskip("diffusers")
 
 
-@pytest.mark.filterwarnings("ignore")  # of diffusers, about its own imports
-def test_a_pipeline_writes_and_reloads(folder, tmp_path):
+@pytest.mark.filterwarnings("ignore")  # diffusers warns about its own imports
+def test_a_pipeline_generates_and_reloads(folder, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     network = UnmaskForMaskedLM.from_pretrained(folder)
     pipe = diffusers.LLaDA2Pipeline(network, diffusers.BlockRefinementScheduler(), tokenizer)

@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer trains our MDLM: on the same rows and masks its losses are our trainer's."""
+"""The Hugging Face Trainer trains an MDLM with the losses of the package's trainer on the same rows and masks."""
 
 import json
 from dataclasses import replace
@@ -53,7 +53,7 @@ def config(tmp_path_factory) -> RunConfig:
 
 
 class InOrder(Trainer):
-    """Rows as they come, since our loader has shuffled them; and losses that are not rounded for a log."""
+    """A Trainer that keeps the order of rows, which are shuffled already, and does not round its losses."""
 
     def _get_train_sampler(self, *_):
         return SequentialSampler(self.train_dataset)
@@ -65,7 +65,7 @@ class InOrder(Trainer):
 
 
 def wrapped(config: RunConfig) -> UnmaskForMaskedLM:
-    """The weights that our own run starts from."""
+    """The initial weights of the package's own run."""
     tokenizer = load_data(config.data).tokenizer
     torch.manual_seed(config.seed)
     return UnmaskForMaskedLM.from_model(
@@ -76,7 +76,7 @@ def wrapped(config: RunConfig) -> UnmaskForMaskedLM:
 def train(
     model: UnmaskForMaskedLM, config: RunConfig, folder, tokenizer=None, **options
 ) -> list[float]:
-    """The losses of the Hugging Face Trainer on the batches of our loader."""
+    """The losses of the Hugging Face Trainer on the batches of the package's loader."""
     loader = Loader(load_data(config.data).train, BATCH, config.seed)
     rows = torch.cat([loader.batch(step, range(BATCH))[0] for step in range(STEPS)])
     dataset = [{"input_ids": row, "labels": row} for row in rows]
@@ -111,7 +111,7 @@ def train(
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
-def test_the_losses_are_those_of_our_trainer(config, tmp_path, recomputed):
+def test_the_losses_equal_those_of_the_packages_trainer(config, tmp_path, recomputed):
     unmask.train(config, tmp_path / "run", say=lambda _: None)
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     ours = [line["loss"] for line in lines if "loss" in line]
@@ -120,7 +120,7 @@ def test_the_losses_are_those_of_our_trainer(config, tmp_path, recomputed):
     assert theirs == pytest.approx(ours, rel=1e-6)
 
 
-def test_a_checkpoint_of_theirs_is_a_model_of_ours(config, tmp_path):
+def test_a_checkpoint_of_the_trainer_is_loaded_by_the_package(config, tmp_path):
     model = wrapped(config)
     data = load_data(config.data)
     Model(model.method, data.tokenizer, config).save_pretrained(tmp_path / "start")
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_theirs_is_a_model_of_ours(config, tmp_path):
     assert again.perplexity(["some text"], draws=1).nats > 0
 
 
-def test_the_loss_is_that_of_the_noise_and_nothing_else(config):
+def test_the_loss_depends_only_on_the_noise(config):
     model = wrapped(config).train()
     x, valid = Loader(load_data(config.data).train, BATCH, config.seed).batch(0, range(BATCH))
     first = model(x, labels=x).loss
@@ -165,12 +165,12 @@ def test_only_the_loss_of_training_has_other_weights(config):
     assert not torch.equal(ours.train()(x, labels=x).loss, theirs.train()(x, labels=x).loss)
 
 
-def test_given_tokens_cost_nothing_and_padding_is_unseen(config):
+def test_given_tokens_have_no_loss_and_padding_has_no_effect(config):
     model = wrapped(config)
     fill(model)
     x = torch.randint(256, (2, 10), generator=torch.Generator().manual_seed(0))
     labels = x.clone()
-    labels[:, :9] = -100  # one target a row: the bound is its masked loss
+    labels[:, :9] = -100  # with one target per row the bound is its masked loss
     seen = torch.ones_like(x)
     loss = model.eval()(x, seen, labels=labels).loss
     given = torch.arange(10).expand(2, 10) < 9
@@ -197,7 +197,7 @@ def test_masks_of_a_collator_train_the_masked_lm_of_transformers(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(words))
     tokenizer = BertTokenizerFast(str(tmp_path / "vocab.txt"))
     bert = BertForMaskedLM(BertConfig(**shape, **sizes, tie_word_embeddings=True)).eval()
-    with torch.no_grad():  # the logit of MASK is -inf in our network
+    with torch.no_grad():  # the logit of MASK is -inf in the package's network
         bert.cls.predictions.bias[tokenizer.mask_token_id] = -1e9
     for part in (bert, tokenizer):
         part.save_pretrained(tmp_path / "bert")

@@ -16,7 +16,7 @@ TARGETS = ["all-linear", ["qkv", "head"]]
 
 
 def drawn(adapted: torch.nn.Module) -> None:
-    """Adapters that are not zero, as training leaves them."""
+    """Sets the adapters to random weights, as after training."""
     for name, parameter in adapted.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(parameter, std=0.1)
@@ -29,7 +29,7 @@ def logits(network: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("timed", ["false", "true"])
 @pytest.mark.parametrize("targets", TARGETS, ids=str)
-def test_adapters_count_learn_save_and_merge(targets, timed, tmp_path):
+def test_adapters_have_an_effect_learn_save_and_merge(targets, timed, tmp_path):
     model = tiny(backbone__time_conditioning=timed)
     network, x = UnmaskForMaskedLM.from_model(model), some_tokens(model) % 200
     plain = logits(network, x)

@@ -1,4 +1,4 @@
-"""Our classes as transformers' users know classes: registered in any order, asked in their words."""
+"""The package's classes in transformers: registration in any import order, and the options of transformers."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ from unmask.config.run_config import from_dict, to_dict
 from unmask.errors import UnmaskError
 from unmask.integrations.transformers.modeling import UnmaskForMaskedLM, UnmaskModel
 
-# what all need is imported once, and each order is tried in a process of its own
+# common modules are imported once; each import order runs in its own process
 ORDERS = [
     "import unmask.integrations.transformers; import transformers",
     "import transformers; import unmask.integrations.transformers",
@@ -51,7 +51,7 @@ def test_importing_the_integration_registers_the_auto_classes(folder):
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", [UnmaskForMaskedLM, UnmaskModel])
-def test_what_would_have_no_effect_is_refused(model, kind):
+def test_arguments_without_an_effect_are_refused(model, kind):
     network, tokens = kind.from_model(model), some_tokens(model)
     whole = network(tokens)[0]
     nothing = {"output_attentions": False, "use_cache": False}
@@ -80,7 +80,7 @@ def test_what_would_have_no_effect_is_refused(model, kind):
 
 
 @torch.no_grad()
-def test_answers_without_names_are_tuples(model):
+def test_outputs_with_return_dict_false_are_tuples(model):
     tokens = some_tokens(model)
     network, features = UnmaskForMaskedLM.from_model(model), UnmaskModel.from_model(model)
     (logits,) = network(tokens, return_dict=False)
@@ -96,7 +96,7 @@ def test_answers_without_names_are_tuples(model):
 
 
 @torch.no_grad()
-def test_another_thread_finds_weights_while_they_are_worked_out_anew(model, monkeypatch):
+def test_another_thread_finds_weights_while_they_are_prepared_again(model, monkeypatch):
     network, tokens, found = UnmaskForMaskedLM.from_model(model), some_tokens(model), []
     network(tokens)
     pad = base.F.pad
@@ -108,7 +108,7 @@ def test_another_thread_finds_weights_while_they_are_worked_out_anew(model, monk
 
 
 def replicas(network: torch.nn.Module, count: int) -> list[torch.nn.Module]:
-    """As torch makes them for its devices, on the one that is here."""
+    """Replicas as torch makes them for several devices, all on this device."""
     module = import_module("torch.nn.parallel.replicate")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -126,7 +126,7 @@ def test_a_replica_computes_with_its_own_weights(settings):
     model = tiny(**settings)
     network, tokens = UnmaskForMaskedLM.from_model(model), some_tokens(model)
     with torch.no_grad():
-        whole = network(tokens).logits  # what was worked out for it is no replica's
+        whole = network(tokens).logits  # a replica does not use its prepared weights
         first, second = replicas(network, 2)
         assert not list(second.parameters())
         vars(second.backbone.head)["weight"].zero_()  # frozen weights of the original would hide it
@@ -159,7 +159,7 @@ def test_a_network_stays_on_one_device(model, folder):
     torch.testing.assert_close(logits, network(tokens).logits, **near)
 
 
-def test_writing_leaves_a_network_in_training(folder):
+def test_generation_keeps_the_training_mode(folder):
     auto = AutoModelForMaskedLM.from_pretrained(folder).train()
     auto.generate(max_new_tokens=2, seed=0)
     refused(lambda: auto.generate(samplr="x"))
@@ -167,7 +167,7 @@ def test_writing_leaves_a_network_in_training(folder):
     assert all(module.training for module in auto.modules())
 
 
-def test_generate_writes_as_the_model_was_saved_to(model, tmp_path):
+def test_generate_uses_the_saved_defaults(model, tmp_path):
     usual = {"length": 10, "sampler": "first_hitting", "temperature": 0.5, "top_k": 3}
     ours = unmask.Model(model.method, model.tokenizer, model.config, usual)
     ours.save_pretrained(tmp_path / "a")
@@ -271,7 +271,7 @@ def test_hidden_states_positions_and_kernels(model, folder):
         torch.testing.assert_close(auto(x).logits, plain)
 
 
-# in a process of its own: no compiler can follow the checks of shapes that tests run with
+# runs in its own process, because the compiler cannot trace the shape checks of the tests
 ONE_GRAPH = """
 import sys
 import torch
