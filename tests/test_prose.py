@@ -16,9 +16,9 @@ import pytest
 PROJECT = Path(__file__).parents[1]
 ROOT = PROJECT / "src" / "unmask"
 PAGES = [*sorted((PROJECT / "docs").rglob("*.md")), PROJECT / "examples" / "README.md"]
-PAGES += [PROJECT / "README.md", *sorted((PROJECT / "benchmarks").glob("*.md"))]
+PAGES += [PROJECT / "README.md", PROJECT / "CHANGELOG.md"]
+PAGES += sorted((PROJECT / "benchmarks").glob("*.md"))
 CODE = ("src/unmask", "benchmarks", "tests")
-# docstrings of these files begin with What and How
 OPENINGS = ("What", "Whether", "How", "That", "Which")
 BANNED = ("told", "nobody", "somebody", "company", "in the box")
 LONGEST = 30  # words of a sentence
