@@ -101,7 +101,7 @@ def saved(model: unmask.Model, folder: Path) -> unmask.Model:
 def test_a_recurrent_network_is_causal_or_bidirectional(runs, tmp_path, capsys):
     with plugged("gated_recurrence"):
         assert main(["backbones"]) == 0
-        assert "from one side or from both" in capsys.readouterr().out
+        assert "in one or both directions" in capsys.readouterr().out
         recipe = runs.recipe({"backbone": {"name": "gated_recurrence", "width": 16}})
         model = saved(runs.both(recipe), tmp_path / "saved")
         assert model.perplexity().certificate == "upper"

@@ -159,8 +159,8 @@ def test_plugins_and_muon_are_trained_by_several_processes_too(done, name, strat
         assert done.codes[f"{name}-stopped"] == [130, 130], done.said
     assert [*done.codes[name], *done.codes[f"{name}-{strategy}"]] == [0, 0, 0], done.said
     torch.testing.assert_close(losses(run), losses(plain), rtol=2e-6, atol=0)
-    for part in ("model", "ema", "optimizer"):
-        torch.testing.assert_close(last(run, part), last(plain, part), rtol=2e-4, atol=1e-6)
+    for part in ("model", "ema", "optimizer"):  # Adam magnifies rounding errors of tiny gradients
+        torch.testing.assert_close(last(run, part), last(plain, part), rtol=2e-4, atol=5e-6)
 
 
 def test_a_process_that_hangs_is_named(done):

@@ -36,6 +36,11 @@ def hub_corpus(name: str, fields: Fields, *arguments: str | None, **options: str
 
     def read() -> Iterator[str]:
         datasets = extra("datasets", f"hf:{name}")
+        formats = getattr(datasets, "packaged_modules", None)
+        if arguments and arguments[0] in getattr(formats, "_PACKAGED_DATASETS_MODULES", ()):
+            raise UnmaskError(  # the library would read all files of the working folder
+                f"hf:{name} names a file format: give hf:OWNER/NAME, or the path of a file without hf:"
+            )
         try:
             with offline_if_unreachable(datasets, f"hf:{name}"):
                 rows = datasets.load_dataset(*arguments, **options)
