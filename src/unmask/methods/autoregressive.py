@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
@@ -77,8 +76,6 @@ class Autoregressive(CausalMethod):
         scored = targets(valid, given)
         if not bool(scored.all()):
             return None  # the number of predicted tokens differs from batch to batch
-        if not is_plain(self.backbone.head):
-            return None  # a hook would run only once, when the graph is captured
         return {"x": x, "at": self._predicted(scored)}
 
     def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:

@@ -10,7 +10,6 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
-from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.state import SourceState, State
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs
@@ -198,8 +197,6 @@ class MaskedDiffusion(Method):
     ) -> dict[str, Tensor] | None:
         if isinstance(self.schedule, Learned):
             return None  # its gradient reads the losses on the host
-        if not is_plain(self.backbone.head):
-            return None  # a hook would run only once, when the graph is captured
         check_lengths(self.backbone, valid, given)
         scored = targets(valid, given)
         tensors = self.noise_tensors(x, valid, scored, self.training_noise(stream, scored))

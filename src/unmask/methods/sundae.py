@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import drawn_tokens, projection_loss
@@ -82,8 +81,6 @@ class SUNDAE(UniformTokens):
     def loss_tensors(
         self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
     ) -> dict[str, Tensor] | None:
-        if not is_plain(self.backbone.head):
-            return None  # a hook would run only once, when the graph is captured
         noise = self.noise(stream, targets(valid, given))
         z = torch.where(noise.replaced, noise.other, x)
         weight = torch.full_like(noise.t, 1 / self.config.unrolled)

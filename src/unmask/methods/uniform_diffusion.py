@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float, Float64, Int, Int64
 from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
-from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.nelbo import UniformMarginals, uniform_prior
 from unmask.diffusion.parameterization import subs_log_probs
@@ -161,8 +160,6 @@ class UniformDiffusion(UniformTokens):
     def loss_tensors(
         self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
     ) -> dict[str, Tensor] | None:
-        if not is_plain(self.backbone.head):
-            return None  # a hook would run only once, when the graph is captured
         scored = targets(valid, given)
         noise = self.training_noise(stream, scored)
         assert isinstance(noise, Replacements)

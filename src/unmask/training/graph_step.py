@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.layers.dropout import dropout_keys
+from unmask.backbones.layers.inference_weights import is_plain
 from unmask.randomness import RowStream
 from unmask.runtime.cuda_graphs import CudaGraphs
 from unmask.runtime.device import autocast, to_device
@@ -41,7 +42,8 @@ class GraphStep:
         given = own.loader.given(number, own.rows)
         stream = RowStream(own.seed, number, own.rows, own.config.batch)
         tensors = own.method.loss_tensors(x, valid, given, stream)
-        if tensors is None:
+        # a hook of the head would run only once, when the graph is captured
+        if tensors is None or not is_plain(own.method.backbone.head):
             return None
         names = tuple(tensors)
         scalars = torch.tensor([lr, max(1, units)], dtype=torch.float32)

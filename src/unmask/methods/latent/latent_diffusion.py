@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import Backbone
-from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.transformer_block import zero_linear
 from unmask.diffusion.gaussian import (
     GammaSchedule,
@@ -301,8 +300,6 @@ class LatentDiffusion(Method):
     def loss_tensors(
         self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
     ) -> dict[str, Tensor] | None:
-        if not is_plain(self.backbone.head):
-            return None  # a hook would run only once, when the graph is captured
         noise = self.training_noise(stream, targets(valid, given))
         if type(noise) is not GaussianNoise:
             return None  # a method with other noise defines its own tensors

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from unmask.backbones.layers.inference_weights import is_plain
 from unmask.diffusion.gaussian import CosineSignal, GaussianNoise, noised
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
@@ -132,8 +131,6 @@ class SSDLM(LatentDiffusion):
     def loss_tensors(
         self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
     ) -> dict[str, Tensor] | None:
-        if not is_plain(self.backbone.head):
-            return None  # a hook would run only once, when the graph is captured
         noise = self.noise(stream, targets(valid, given))
         seen, known, scored = self._seen(valid, given, noise)
         return {"x": x, **vars(noise), "seen": seen, "known": known, "scored": scored}
