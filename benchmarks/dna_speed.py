@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.compile import compile_blocks
 from unmask.backbones.layers import selective_scan as scans
+from unmask.backbones.layers import short_convolution as convolutions
 from unmask.runtime.device import autocast, emulation
 from unmask.vocabulary import Vocabulary
 
@@ -43,14 +44,14 @@ DECODED = ("mamba", "mamba-torch", "causal")
 
 @contextmanager
 def form(name: str) -> Iterator[None]:
-    """The scan in plain torch if the name ends in `torch`; else as the package chooses."""
-    before = scans.scan_kernels_available
+    """Mamba in plain torch if the name ends in `torch`; else as the package chooses."""
+    before = scans.scan_kernels_available, convolutions.block_kernels_available
     if name.endswith("torch"):
-        scans.scan_kernels_available = lambda: False
+        scans.scan_kernels_available = convolutions.block_kernels_available = lambda: False
     try:
         yield
     finally:
-        scans.scan_kernels_available = before
+        scans.scan_kernels_available, convolutions.block_kernels_available = before
 
 
 class MambaPy(nn.Module):
