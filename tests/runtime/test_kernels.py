@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from unmask.backbones.layers import gated_sum as gates
 from unmask.backbones.layers import short_convolution as convolutions
 from unmask.diffusion.categorical import draw
 from unmask.errors import UnmaskWarning
@@ -153,6 +154,38 @@ def test_a_short_convolution_is_its_sum(width, length, channels, start, flipped,
     assert_kernels_agree(plain, parts, conv1d)
     if not flipped:
         assert_kernels_agree(kernels, parts, conv1d, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("length", "channels", "directions"), [(13, 12, 1), (70, 5, 2), (3, 130, 2)]
+)
+def test_a_gated_sum_is_its_formula(length, channels, directions, dtype, monkeypatch):
+    torch.manual_seed(length)
+    both = torch.randn(2, length, 2 * channels)
+    rows = [torch.randn(2, length, channels) for _ in range(2 * directions)]
+    parts = [both, *rows, torch.randn(directions, channels)]
+
+    def kernels(both, *rest):
+        *rows, D = rest
+        flat = [x for i in range(directions) for x in (*rows[2 * i : 2 * i + 2], D[i])]
+        return gates._gated(both.chunk(2, -1)[1], flat)
+
+    def plain(both, *rest):
+        *rows, D = rest
+        found = [(*rows[2 * i : 2 * i + 2], D[i]) for i in range(directions)]
+        return gates.gated_sum(both.chunk(2, -1)[1], found)
+
+    def formula(both, *rest):
+        *rows, D = rest
+        z = both[..., channels:]
+        total = rows[0] + D[0] * rows[1]
+        if directions == 2:
+            total = total + (rows[2] + D[1] * rows[3]).flip(1)
+        return total * z * z.sigmoid()
+
+    assert_kernels_agree(kernels, parts, formula, dtype)
+    assert_kernels_agree(plain, parts, formula)
 
 
 def test_without_a_c_compiler_torch_does_the_work_of_kernels(monkeypatch):

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.layers.attention import Features
+from unmask.backbones.layers.gated_sum import Direction, gated_sum
 from unmask.backbones.layers.ops import modulate
 from unmask.backbones.layers.selective_scan import selective_scan
 from unmask.backbones.layers.short_convolution import short_convolution
@@ -60,20 +61,23 @@ class SelectiveSSM(nn.Module):
         valid: Mask | None,
         memory: Memory | None,
         layer: int,
-    ) -> Float[Tensor, "rows length channels"]:
-        x = self._convolved(u, memory, layer)
+        flipped: bool,
+    ) -> Direction:
+        """Outputs and inputs of the scan, and D; from the last position to the first if `flipped`."""
+        x = self._convolved(u, memory, layer, flipped)
         dt, B, C = self.x_proj(x).split(self.sizes, -1)
         with torch.autocast(x.device.type, enabled=False):  # Δ needs precision
             delta = F.softplus(self.dt_proj(dt.to(self.dt_proj.weight.dtype)))
         if valid is not None:
-            delta = delta * valid  # Δ = 0 leaves the states unchanged
+            # Δ = 0 leaves the states unchanged
+            delta = delta * (valid.flip(1) if flipped else valid)
         state = None if memory is None else memory.get((layer, "states"))
         y, last = selective_scan(x, delta, -torch.exp(self.A_log), B, C, state)
         if memory is not None:
             memory[layer, "states"] = last
-        return torch.addcmul(y, x, self.D)
+        return y, x, self.D
 
-    def _convolved(self, u: Tensor, memory: Memory | None, layer: int) -> Tensor:
+    def _convolved(self, u: Tensor, memory: Memory | None, layer: int, flipped: bool) -> Tensor:
         """The short convolution. With a state, it starts with the last inputs before these."""
         weight, start = self.convolution.weight[:, 0], 0
         if memory is not None:
@@ -81,7 +85,7 @@ class SelectiveSSM(nn.Module):
             before = memory.get((layer, "inputs"))
             u = F.pad(u, (0, 0, start, 0)) if before is None else torch.cat([before, u], 1)
             memory[layer, "inputs"] = u[:, length:]
-        return short_convolution(u, weight, cast(Tensor, self.convolution.bias), start)
+        return short_convolution(u, weight, cast(Tensor, self.convolution.bias), start, flipped)
 
 
 class MambaBlock(MixerBlock):
@@ -110,11 +114,11 @@ class MambaBlock(MixerBlock):
         u, z = self.in_proj(modulate(self.norm(x), shift, scale)).chunk(2, -1)
         if valid is not None:
             u = u * valid
-        y = self.directions[0](u, valid, memory, layer)
-        for backwards in self.directions[1:]:
-            flipped = None if valid is None else valid.flip(1)
-            y = y + backwards(u.flip(1), flipped, None, layer).flip(1)
-        return x + gate * self.out_proj(y * F.silu(z))
+        found = [
+            direction(u, valid, None if flipped else memory, layer, bool(flipped))
+            for flipped, direction in enumerate(self.directions)
+        ]
+        return x + gate * self.out_proj(gated_sum(z, found))
 
 
 @BACKBONES.register("mamba")

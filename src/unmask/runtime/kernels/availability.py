@@ -54,12 +54,16 @@ def _scan() -> None:
 
 
 def _block() -> None:
-    from unmask.runtime.kernels import convolution
+    from unmask.runtime.kernels import convolution, gate
 
     x = torch.zeros(1, 16, 16, device="cuda")
     weight, bias = x[0, :, :4], x[0, 0]
     convolution.forward(x, weight, bias, 0, False)
     convolution.backward(x, weight, bias, x, 0, False)
+    parts = [x, x, bias]
+    for directions in (parts, 2 * parts):
+        gate.forward(x, directions)
+        gate.backward(x, x, directions)
     torch.cuda.synchronize()
 
 

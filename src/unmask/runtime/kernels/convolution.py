@@ -50,7 +50,7 @@ def backward(
     d_u = u.new_empty(u.shape)
     # the last positions of a chunk need the gradients of the first outputs of the next one
     chunks = triton.cdiv(length, STEPS - (width - 1))
-    sums = u.new_zeros(rows * chunks, width + 1, channels, dtype=torch.float32)
+    sums = u.new_empty(rows * chunks, width + 1, channels, dtype=torch.float32)
     if d_u.numel():
         u, sizes = _launch(u, weight, start, flipped)
         grid = (rows * chunks * triton.cdiv(channels, BLOCK),)
@@ -80,7 +80,7 @@ def _launch(u: Rows, weight: Weights, start: int, flipped: bool) -> tuple[Rows, 
 
 
 @triton.jit
-def _place(chunks, channels, BLOCK: tl.constexpr):
+def place(chunks, channels, BLOCK: tl.constexpr):
     """Part, row and chunk of a program; its channels, and a mask of them."""
     blocks = tl.cdiv(channels, BLOCK)
     part = (tl.program_id(0) // blocks).to(tl.int64)
@@ -127,7 +127,7 @@ def _convolve(
 ):  # fmt: skip
     """Writes the outputs of a chunk."""
     channels, step = units * UNIT, (step_units * UNIT).to(tl.int64)
-    _part, row, chunk, d, real = _place(chunks, channels, BLOCK)
+    _part, row, chunk, d, real = place(chunks, channels, BLOCK)
     last = (length - 1) * ((1 - sign) // 2)  # the first position that is read, if flipped
     u += row * (row_units * UNIT) - last * step
     y += row * (length - start) * channels - start * channels.to(tl.int64)
@@ -161,7 +161,7 @@ def _gradients(
 ):  # fmt: skip
     """Writes the gradients of the inputs of a chunk, and sums those of weights over its positions."""
     channels, step = units * UNIT, (step_units * UNIT).to(tl.int64)
-    part, row, chunk, d, real = _place(chunks, channels, BLOCK)
+    part, row, chunk, d, real = place(chunks, channels, BLOCK)
     last = (length - 1) * ((1 - sign) // 2)  # the first position that is read, if flipped
     u += row * (row_units * UNIT) - last * step
     d_u += (row * length + last) * channels
