@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.layers.attention import Features
-from unmask.backbones.layers.ops import EPS, modulate
+from unmask.backbones.layers.ops import EPS, gated, modulate
 from unmask.backbones.layers.state import State, TokenState
 from unmask.backbones.mixer_stack import Mask, Memory, MixerBlock, MixerConfig, MixerStack
 from unmask.errors import UnmaskError
@@ -85,9 +85,9 @@ class HyenaBlock(MixerBlock):
         out_gate, in_gate, v = u.chunk(3, -1)
         v = v * in_gate
         v = v if valid is None else v * valid
-        x = x + gate * self.out_proj(out_gate * self._convolved(v))
+        x = x + gated(self.out_proj(out_gate * self._convolved(v)), gate)
         h = modulate(self.mlp_norm(x), mlp_shift, mlp_scale)
-        return x + mlp_gate * self.down(F.gelu(self.up(h), approximate="tanh"))
+        return x + gated(self.down(F.gelu(self.up(h), approximate="tanh")), mlp_gate)
 
     def _convolved(self, v: Features) -> Features:
         """Causal convolution with the long filter, by FFTs of twice the length in float32."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.layers.attention import Features
 from unmask.backbones.layers.gated_sum import Direction, gated_sum
-from unmask.backbones.layers.ops import modulate
+from unmask.backbones.layers.ops import gated, modulate
 from unmask.backbones.layers.selective_scan import selective_scan
 from unmask.backbones.layers.short_convolution import short_convolution
 from unmask.backbones.layers.state import RecurrentState, State
@@ -118,7 +118,7 @@ class MambaBlock(MixerBlock):
             direction(u, valid, None if flipped else memory, layer, bool(flipped))
             for flipped, direction in enumerate(self.directions)
         ]
-        return x + gate * self.out_proj(gated_sum(z, found))
+        return x + gated(self.out_proj(gated_sum(z, found)), gate)
 
 
 @BACKBONES.register("mamba")
