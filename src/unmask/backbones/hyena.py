@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.layers.attention import Features
 from unmask.backbones.layers.ops import EPS, gated, modulate
+from unmask.backbones.layers.short_convolution import short_convolution
 from unmask.backbones.layers.state import State, TokenState
 from unmask.backbones.mixer_stack import Mask, Memory, MixerBlock, MixerConfig, MixerStack
 from unmask.errors import UnmaskError
@@ -80,8 +81,8 @@ class HyenaBlock(MixerBlock):
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self.condition(c)
         u = self.in_proj(modulate(self.norm(x), shift, scale))
         u = u if valid is None else u * valid
-        u = F.conv1d(F.pad(u, (0, 0, 2, 0)).transpose(1, 2), self.short.weight, self.short.bias,
-                     groups=u.shape[2]).transpose(1, 2)  # fmt: skip
+        weight, bias = self.short.weight[:, 0], cast(Tensor, self.short.bias)
+        u = short_convolution(u, weight, bias, silu=False)
         out_gate, in_gate, v = u.chunk(3, -1)
         v = v * in_gate
         v = v if valid is None else v * valid

@@ -1,4 +1,4 @@
-"""Short causal convolution of Mamba: y_t = silu(b + Σ_k w_k u_(t-k)), for each channel alone.
+"""Short causal convolution b + Σ_k w_k u_(t-k) of each channel, with silu in Mamba, without in Hyena.
 
 On a GPU with Triton, one kernel of each pass computes it. It is an operator of torch, so that compiled
 networks hold it as a whole.
@@ -20,6 +20,7 @@ def short_convolution(
     bias: Float[Tensor, "channels"],
     start: int = 0,
     flipped: bool = False,
+    silu: bool = True,
 ) -> Float[Tensor, "rows outputs channels"]:
     """Outputs from the position `start` on, in the precision of `u`. Inputs before the row are zero.
 
@@ -29,6 +30,7 @@ def short_convolution(
         bias: Bias of each channel.
         start: Number of first inputs without an output, less than the number of weights.
         flipped: Reads each row from its last position to its first.
+        silu: Applies silu to the sums.
 
     Returns:
         The outputs, in the order in which the inputs are read.
@@ -40,13 +42,13 @@ def short_convolution(
     """
     half = u.dtype in (torch.bfloat16, torch.float16)
     if u.is_cuda and (half or u.dtype == torch.float32) and _kernels_run(weight.shape[1]):
-        return _convolution(u, weight, bias, start, flipped)
+        return _convolution(u, weight, bias, start, flipped, silu)
     kept, length = weight.shape[1] - 1, u.shape[1] - start
     padded = F.pad(u.flip(1) if flipped else u, (0, 0, kept - start, 0))
     y: Any = bias
     for shift in range(kept + 1):  # on a CPU twice as fast as torch's convolution
         y = torch.addcmul(y, padded[:, shift : shift + length], weight[:, shift])
-    return F.silu(y).to(u.dtype)
+    return (F.silu(y) if silu else y).to(u.dtype)
 
 
 @torch.compiler.assume_constant_result  # a trace cannot launch the kernels that this tries
@@ -57,28 +59,30 @@ def _kernels_run(width: int) -> bool:
 @torch.library.custom_op(
     "unmask::short_convolution",
     mutates_args=(),
-    schema="(Tensor u, Tensor weight, Tensor bias, int start, bool flipped) -> Tensor",
+    schema="(Tensor u, Tensor weight, Tensor bias, int start, bool flipped, bool silu) -> Tensor",
 )
-def _convolution(u: Tensor, weight: Tensor, bias: Tensor, start: int, flipped: bool) -> Tensor:
-    return _kernels().forward(u, weight, bias, start, flipped)
+def _convolution(
+    u: Tensor, weight: Tensor, bias: Tensor, start: int, flipped: bool, silu: bool
+) -> Tensor:
+    return _kernels().forward(u, weight, bias, start, flipped, silu)
 
 
 @_convolution.register_fake
-def _(u: Tensor, weight: Tensor, bias: Tensor, start: int, flipped: bool) -> Tensor:
+def _(u: Tensor, weight: Tensor, bias: Tensor, start: int, *_: bool) -> Tensor:
     return u.new_empty(u.shape[0], u.shape[1] - start, u.shape[2])
 
 
 @torch.library.custom_op(
     "unmask::short_convolution_backward",
     mutates_args=(),
-    schema="(Tensor u, Tensor weight, Tensor bias, Tensor d_y, int start, bool flipped)"
-    " -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor u, Tensor weight, Tensor bias, Tensor d_y, int start, bool flipped,"
+    " bool silu) -> (Tensor, Tensor, Tensor)",
 )
 def _convolution_backward(
-    u: Tensor, weight: Tensor, bias: Tensor, d_y: Tensor, start: int, flipped: bool
+    u: Tensor, weight: Tensor, bias: Tensor, d_y: Tensor, start: int, flipped: bool, silu: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the inputs, weights and biases."""
-    d_u, d_weight, d_bias = _kernels().backward(u, weight, bias, d_y, start, flipped)
+    d_u, d_weight, d_bias = _kernels().backward(u, weight, bias, d_y, start, flipped, silu)
     return d_u, d_weight.to(weight.dtype), d_bias.to(bias.dtype)
 
 
@@ -88,13 +92,13 @@ def _(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.start, ctx.flipped = inputs
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*inputs[:3])
+    ctx.options = inputs[3:]
 
 
 def _backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
-    found = _convolution_backward(*ctx.saved_tensors, d_y, ctx.start, ctx.flipped)
-    return *found, None, None
+    found = _convolution_backward(*ctx.saved_tensors, d_y, *ctx.options)
+    return *found, None, None, None
 
 
 # the gradient has no gradient

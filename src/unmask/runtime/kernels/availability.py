@@ -31,7 +31,7 @@ def scan_kernels_available() -> bool:
 
 @cache
 def block_kernels_available() -> bool:
-    """True if Triton works and also compiles and runs the kernels of a Mamba block around the scan."""
+    """True if Triton works and also compiles and runs the kernels of short convolutions and gated sums."""
     advice = "update torch and Triton"
     return kernels_available() and _runs(_block, "the kernels of a block do not run", advice)
 
@@ -58,8 +58,8 @@ def _block() -> None:
 
     x = torch.zeros(1, 16, 16, device="cuda")
     weight, bias = x[0, :, :4], x[0, 0]
-    convolution.forward(x, weight, bias, 0, False)
-    convolution.backward(x, weight, bias, x, 0, False)
+    convolution.forward(x, weight, bias, 0, False, True)
+    convolution.backward(x, weight, bias, x, 0, False, True)
     parts = [x, x, bias]
     for directions in (parts, 2 * parts):
         gate.forward(x, directions)

@@ -1,4 +1,4 @@
-"""Triton kernels of the short causal convolution y_t = silu(b + Σ_k w_k u_(t-k)) of each channel.
+"""Triton kernels of the short causal convolution b + Σ_k w_k u_(t-k) of each channel, with or without silu.
 
 A program computes a chunk of the positions of a row for BLOCK channels, in order. A thread has four
 channels, and holds in registers the last inputs that the next positions need. So each input is read
@@ -29,12 +29,12 @@ Weights = Float[Tensor, "channels width"]
 Bias = Float[Tensor, "channels"]
 
 
-def forward(u: Rows, weight: Weights, bias: Bias, start: int, flipped: bool) -> Outputs:
+def forward(u: Rows, weight: Weights, bias: Bias, start: int, flipped: bool, silu: bool) -> Outputs:
     """Outputs from the position `start` on, in the precision of `u`."""
     rows, length, channels = u.shape
     y = u.new_empty(rows, length - start, channels)
     if y.numel():
-        u, sizes = _launch(u, weight, start, flipped)
+        u, sizes = _launch(u, weight, start, flipped, silu)
         chunks = triton.cdiv(length - start, STEPS)
         grid = (rows * chunks * triton.cdiv(channels, BLOCK),)
         _convolve[grid](u, weight.contiguous(), bias.contiguous(), y, chunks, **sizes)
@@ -42,7 +42,7 @@ def forward(u: Rows, weight: Weights, bias: Bias, start: int, flipped: bool) -> 
 
 
 def backward(
-    u: Rows, weight: Weights, bias: Bias, d_y: Outputs, start: int, flipped: bool
+    u: Rows, weight: Weights, bias: Bias, d_y: Outputs, start: int, flipped: bool, silu: bool
 ) -> tuple[Rows, Weights, Bias]:
     """Gradients of the inputs, weights and biases."""
     rows, length, channels = u.shape
@@ -52,7 +52,7 @@ def backward(
     chunks = triton.cdiv(length, STEPS - (width - 1))
     sums = u.new_empty(rows * chunks, width + 1, channels, dtype=torch.float32)
     if d_u.numel():
-        u, sizes = _launch(u, weight, start, flipped)
+        u, sizes = _launch(u, weight, start, flipped, silu)
         grid = (rows * chunks * triton.cdiv(channels, BLOCK),)
         w, b, slopes = (x.contiguous() for x in (weight, bias, d_y))
         _gradients[grid](u, w, b, slopes, d_u, sums, chunks, **sizes)
@@ -60,7 +60,9 @@ def backward(
     return d_u, total[:width].t().contiguous(), total[width].clone()
 
 
-def _launch(u: Rows, weight: Weights, start: int, flipped: bool) -> tuple[Rows, dict[str, Any]]:
+def _launch(
+    u: Rows, weight: Weights, start: int, flipped: bool, silu: bool
+) -> tuple[Rows, dict[str, Any]]:
     """Inputs with contiguous channels, and the sizes that the kernels share."""
     u = u if u.stride(2) == 1 else u.contiguous()
     rows, length, channels = u.shape
@@ -76,7 +78,7 @@ def _launch(u: Rows, weight: Weights, start: int, flipped: bool) -> tuple[Rows, 
         "sign": sign,
     }
     shape = {"WIDTH": weight.shape[1], "UNIT": unit, "BLOCK": BLOCK, "STEPS": STEPS}
-    return u, sizes | shape | {"AHEAD": AHEAD, "num_warps": 1}
+    return u, sizes | shape | {"AHEAD": AHEAD, "SILU": silu, "num_warps": 1}
 
 
 @triton.jit
@@ -123,7 +125,7 @@ def _shifted(new, kept, COUNT: tl.constexpr):
 def _convolve(
     u, weight, bias, y, chunks, length, start, units, row_units, step_units, sign,
     WIDTH: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
-    AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
     """Writes the outputs of a chunk."""
     channels, step = units * UNIT, (step_units * UNIT).to(tl.int64)
@@ -147,8 +149,9 @@ def _convolve(
                 total += weights[j] * inputs[j - 1]
             if WIDTH > 1:
                 inputs = _shifted(value, inputs, WIDTH - 1)
-            output = total * tl.sigmoid(total)
-            tl.store(y + (t + k) * channels + d, output, real & (t + k < length))
+            if SILU:
+                total *= tl.sigmoid(total)
+            tl.store(y + (t + k) * channels + d, total, real & (t + k < length))
 
 
 @triton.jit(
@@ -157,7 +160,7 @@ def _convolve(
 def _gradients(
     u, weight, bias, d_y, d_u, sums, chunks, length, start, units, row_units, step_units, sign,
     WIDTH: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
-    AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
     """Writes the gradients of the inputs of a chunk, and sums those of weights over its positions."""
     channels, step = units * UNIT, (step_units * UNIT).to(tl.int64)
@@ -191,8 +194,10 @@ def _gradients(
             total = level + weights[0] * value
             for j in tl.static_range(1, WIDTH):
                 total += weights[j] * inputs[j - 1]
-            share = tl.sigmoid(total)
-            slope = loaded_slopes[k].to(tl.float32) * share * (1 + total * (1 - share))
+            slope = loaded_slopes[k].to(tl.float32)
+            if SILU:
+                share = tl.sigmoid(total)
+                slope *= share * (1 + total * (1 - share))
             # later positions are those of the next chunk, which sums them
             own = tl.where(t + k < end, slope, 0.0)
             d_bias += own
