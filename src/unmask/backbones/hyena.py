@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.layers.attention import Features
-from unmask.backbones.layers.ops import EPS, modulate
+from unmask.backbones.layers.ops import EPS, gated, modulate
+from unmask.backbones.layers.short_convolution import short_convolution
 from unmask.backbones.layers.state import State, TokenState
 from unmask.backbones.mixer_stack import Mask, Memory, MixerBlock, MixerConfig, MixerStack
 from unmask.errors import UnmaskError
@@ -80,14 +81,14 @@ class HyenaBlock(MixerBlock):
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self.condition(c)
         u = self.in_proj(modulate(self.norm(x), shift, scale))
         u = u if valid is None else u * valid
-        u = F.conv1d(F.pad(u, (0, 0, 2, 0)).transpose(1, 2), self.short.weight, self.short.bias,
-                     groups=u.shape[2]).transpose(1, 2)  # fmt: skip
+        weight, bias = self.short.weight[:, 0], cast(Tensor, self.short.bias)
+        u = short_convolution(u, weight, bias, silu=False)
         out_gate, in_gate, v = u.chunk(3, -1)
         v = v * in_gate
         v = v if valid is None else v * valid
-        x = x + gate * self.out_proj(out_gate * self._convolved(v))
+        x = x + gated(self.out_proj(out_gate * self._convolved(v)), gate)
         h = modulate(self.mlp_norm(x), mlp_shift, mlp_scale)
-        return x + mlp_gate * self.down(F.gelu(self.up(h), approximate="tanh"))
+        return x + gated(self.down(F.gelu(self.up(h), approximate="tanh")), mlp_gate)
 
     def _convolved(self, v: Features) -> Features:
         """Causal convolution with the long filter, by FFTs of twice the length in float32."""

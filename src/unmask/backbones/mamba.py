@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -11,8 +11,10 @@ from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.layers.attention import Features
-from unmask.backbones.layers.ops import modulate
+from unmask.backbones.layers.gated_sum import Direction, gated_sum
+from unmask.backbones.layers.ops import gated, modulate
 from unmask.backbones.layers.selective_scan import selective_scan
+from unmask.backbones.layers.short_convolution import short_convolution
 from unmask.backbones.layers.state import RecurrentState, State
 from unmask.backbones.layers.transformer_block import NORMS
 from unmask.backbones.mixer_stack import Mask, Memory, MixerBlock, MixerConfig, MixerStack
@@ -59,31 +61,31 @@ class SelectiveSSM(nn.Module):
         valid: Mask | None,
         memory: Memory | None,
         layer: int,
-    ) -> Float[Tensor, "rows length channels"]:
-        x = F.silu(self._convolved(u, memory, layer))
+        flipped: bool,
+    ) -> Direction:
+        """Outputs and inputs of the scan, and D; from the last position to the first if `flipped`."""
+        x = self._convolved(u, memory, layer, flipped)
         dt, B, C = self.x_proj(x).split(self.sizes, -1)
         with torch.autocast(x.device.type, enabled=False):  # Δ needs precision
             delta = F.softplus(self.dt_proj(dt.to(self.dt_proj.weight.dtype)))
         if valid is not None:
-            delta = delta * valid  # Δ = 0 leaves the states unchanged
+            # Δ = 0 leaves the states unchanged
+            delta = delta * (valid.flip(1) if flipped else valid)
         state = None if memory is None else memory.get((layer, "states"))
         y, last = selective_scan(x, delta, -torch.exp(self.A_log), B, C, state)
         if memory is not None:
             memory[layer, "states"] = last
-        return torch.addcmul(y, x, self.D)
+        return y, x, self.D
 
-    def _convolved(self, u: Tensor, memory: Memory | None, layer: int) -> Tensor:
-        """Causal depthwise convolution as a sum of shifted products, twice as fast as torch's on a CPU."""
-        weight, bias = self.convolution.weight, self.convolution.bias
-        kept, length = weight.shape[2] - 1, u.shape[1]
-        before = None if memory is None else memory.get((layer, "inputs"))
-        u = F.pad(u, (0, 0, kept, 0)) if before is None else torch.cat([before, u], 1)
+    def _convolved(self, u: Tensor, memory: Memory | None, layer: int, flipped: bool) -> Tensor:
+        """The short convolution. With a state, it starts with the last inputs before these."""
+        weight, start = self.convolution.weight[:, 0], 0
         if memory is not None:
+            start, length = weight.shape[1] - 1, u.shape[1]
+            before = memory.get((layer, "inputs"))
+            u = F.pad(u, (0, 0, start, 0)) if before is None else torch.cat([before, u], 1)
             memory[layer, "inputs"] = u[:, length:]
-        y: Any = bias
-        for shift in range(kept + 1):
-            y = torch.addcmul(y, u[:, shift : shift + length], weight[:, 0, shift])
-        return y
+        return short_convolution(u, weight, cast(Tensor, self.convolution.bias), start, flipped)
 
 
 class MambaBlock(MixerBlock):
@@ -112,11 +114,11 @@ class MambaBlock(MixerBlock):
         u, z = self.in_proj(modulate(self.norm(x), shift, scale)).chunk(2, -1)
         if valid is not None:
             u = u * valid
-        y = self.directions[0](u, valid, memory, layer)
-        for backwards in self.directions[1:]:
-            flipped = None if valid is None else valid.flip(1)
-            y = y + backwards(u.flip(1), flipped, None, layer).flip(1)
-        return x + gate * self.out_proj(y * F.silu(z))
+        found = [
+            direction(u, valid, None if flipped else memory, layer, bool(flipped))
+            for flipped, direction in enumerate(self.directions)
+        ]
+        return x + gated(self.out_proj(gated_sum(z, found)), gate)
 
 
 @BACKBONES.register("mamba")

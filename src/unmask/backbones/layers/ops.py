@@ -136,5 +136,10 @@ class _Normal(torch.autograd.Function):
 
 
 def modulate(x: Tensor, shift: Tensor | int, scale: Tensor | int) -> Tensor:
-    """adaLN's affine map, with a shift and a scale for each row."""
-    return x * (1 + scale) + shift
+    """adaLN's affine map, with a shift and a scale for each row; no map if they are integers, which are 0."""
+    return x if isinstance(scale, int) else x * (1 + scale) + shift
+
+
+def gated(x: Tensor, gate: Tensor | int) -> Tensor:
+    """x times adaLN's gate of each row; x itself if the gate is an integer, which is 1."""
+    return x if isinstance(gate, int) else gate * x

@@ -20,6 +20,7 @@ from unmask.backbones.layers.ops import (
     BlockWeights,
     SwiGLU,
     feed_forward,
+    gated,
     linear,
     modulate,
     normal,
@@ -279,10 +280,10 @@ class Block(InferenceWeights):
         products = [self.attention.qkv(h)] if w is None else _products(h, w)
         h, v = self._attend(products, layer, attention, first)
         h = self.attention.out(h) if w is None else linear(h, w.out, None)
-        x = x + gate * dropout(h, self.dropout, keys, 2 * layer)
+        x = x + gated(dropout(h, self.dropout, keys, 2 * layer), gate)
         h = modulate(self.mlp_norm(x), mlp_shift, mlp_scale)
         h = self.mlp(h) if w is None else feed_forward(h, w)
-        return x + mlp_gate * dropout(h, self.dropout, keys, 2 * layer + 1), v
+        return x + gated(dropout(h, self.dropout, keys, 2 * layer + 1), mlp_gate), v
 
     def _condition(
         self, c: Tensor | None, attention: AttentionInputs | PackedBatch
