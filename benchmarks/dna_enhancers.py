@@ -82,6 +82,7 @@ def config(train: Path, valid: Path, args: argparse.Namespace) -> RunConfig:
         "data.tokenizer.kind": "dna",
         "data.text_field": "sequence",
         "data.label_field": "cell",
+        "data.label_given": 0.8,  # samplers give the class at every noise level
         "data.packing": "pad",
         "data.length": LENGTH + 2,
         "data.reverse_complement": 0.5,
@@ -189,12 +190,16 @@ class Oracle:
         targets = torch.tensor([self.classes.index(cell) for _, cell in rows]).to(self.device)
         tenth, least, kept = len(rows) // 10, math.inf, self.network.state_dict()
         optimizer = torch.optim.AdamW(self.network.parameters(), lr=3e-3, weight_decay=1e-2)
+        size = min(64, len(rows) - tenth)
+        steps = (len(rows) - tenth) // size
+        decay = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, epochs * steps)
         for epoch in range(epochs):
-            for chosen in (tenth + torch.randperm(len(rows) - tenth)).split(64)[:-1]:
+            for chosen in (tenth + torch.randperm(len(rows) - tenth)).split(size)[:steps]:
                 loss = cross_entropy(self.network(bases[chosen]), targets[chosen])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
+                decay.step()
             held = float(nll_loss(self.log_probabilities(bases[:tenth]), targets[:tenth]))
             print(f"oracle, epoch {epoch + 1}: {held:.4f} nats on held-out rows", flush=True)
             if held < least:
@@ -304,7 +309,7 @@ def main() -> None:
     parser.add_argument("--runs", default="runs/enhancers", help="folder of the run")
     parser.add_argument("--backbone", default="modern_dit", help="network of the model")
     parser.add_argument("--steps", type=int, default=10_000, help="steps of training")
-    parser.add_argument("--epochs", type=int, default=15, help="epochs of the oracle")
+    parser.add_argument("--epochs", type=int, default=9, help="epochs of the oracle")
     parser.add_argument("--guidance", type=float, nargs="*", default=(1.0, 2.0, 4.0))
     parser.add_argument("--n", type=int, default=1000, help="sequences per cell type and weight")
     parser.add_argument("--batch", type=int, default=64, help="sequences of a batch")

@@ -503,7 +503,7 @@ def test_dna_enhancers(here, tmp_path):
 
     rows = [(sequence(cell), cell) for _ in range(200) for cell in motifs]
     oracle = dna_enhancers.Oracle(sorted(motifs), torch.device("cpu"), 32)
-    oracle.train(rows, 6)
+    oracle.train(rows, 10)
     for cell in motifs:
         bases = dna_enhancers.codes([sequence(cell) for _ in range(50)])
         other = 3 - bases[:, ::-1]
