@@ -3,10 +3,16 @@
     python benchmarks/dna_enhancers.py --data human-200bp-4celltypes.tsv.xz --runs runs/enhancers --out rows.jsonl
 
 The data has three disjoint parts. The model trains on two thirds of `training`, the oracle classifier on the other
-third. `validation` and `test` are the real sequences of every comparison. The script writes one JSON line for each cell
-type and guidance weight:
+third. `validation` and `test` are the real sequences of every comparison. The oracle is a convolutional network that
+reads both strands. It keeps the epoch with the least loss on a tenth of its own third. It trains before the model and
+is saved as `oracle.safetensors` in the folder of the run, from which a resumed run loads it.
 
-- `oracle`: share of sequences that the oracle assigns to their cell type, beside that of real ones (`oracle_real`);
+The script writes one JSON line for each guidance weight and cell type, with all cell types at weight 1 first:
+
+- `oracle`: share of sequences that the oracle assigns to their cell type, beside that of real ones (`oracle_real`).
+  `oracle_real_balanced` is the mean of the latter over the cell types;
+- `oracle_probability`, `oracle_probability_real`: mean probability of their cell type under the oracle;
+- `oracle_answers`, `oracle_answers_real`: shares of all cell types among the answers, a row of the confusion matrix;
 - `kmer_js`: Jensen-Shannon divergence in bits of the 6-mer spectra, beside that of two real halves (`kmer_js_real`);
 - `gc`, `gc_real`: mean content of G and C;
 - `nearest`, `nearest_real`: median Hamming distance to the nearest training sequence of either strand. A model that
@@ -14,8 +20,10 @@ type and guidance weight:
 """
 
 import argparse
+import copy
 import csv
 import io
+import itertools
 import json
 import lzma
 import math
@@ -24,16 +32,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from numpy.typing import NDArray
+from torch import nn
+from torch.nn.functional import cross_entropy, nll_loss
 
 import unmask
-from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve
-from unmask.data.tokenizers.dna import reverse_complement
-from unmask.methods.sequence_classifier import as_classifier
-from unmask.representation.classifier import classifier_of, fine_tune, rows_for
-from unmask.training.fine_tune import FineTuning, predict
+from unmask.files.storage import replace
+from unmask.runtime.device import resolve_device
 
 K = 6
 LENGTH = 200
@@ -74,6 +82,7 @@ def config(train: Path, valid: Path, args: argparse.Namespace) -> RunConfig:
         "data.tokenizer.kind": "dna",
         "data.text_field": "sequence",
         "data.label_field": "cell",
+        "data.label_given": 0.8,  # samplers give the class at every noise level
         "data.packing": "pad",
         "data.length": LENGTH + 2,
         "data.reverse_complement": 0.5,
@@ -148,29 +157,86 @@ def gc(bases: NDArray[np.uint8]) -> float:
     return float(np.isin(bases, (1, 2)).sum() / max(1, (bases < 4).sum()))
 
 
+class Motifs(nn.Module):
+    """Logits of the cell types from motif detectors on both strands, as in Basset and DeepSEA."""
+
+    def __init__(self, classes: int, width: int) -> None:
+        super().__init__()
+        motifs = (nn.Conv1d(4, width, 15), nn.MaxPool1d(6), nn.BatchNorm1d(width), nn.ReLU())
+        pairs = (nn.Conv1d(width, width, 5), nn.BatchNorm1d(width), nn.ReLU())
+        self.detectors = nn.Sequential(*motifs, *pairs)
+        hidden = (nn.Dropout(0.3), nn.Linear(2 * width, width), nn.ReLU())
+        self.head = nn.Sequential(*hidden, nn.Dropout(0.3), nn.Linear(width, classes))
+
+    def forward(self, bases: torch.Tensor) -> torch.Tensor:
+        bases = bases.unflatten(1, (4, LENGTH))
+        # T, G, C, A is the reverse of A, C, G, T: a flip of both axes is the other strand
+        found = self.detectors(torch.cat([bases, bases.flip(1, 2)]))
+        found = torch.cat(found.chunk(2), 2)  # [rows, width, windows of both strands]
+        return self.head(torch.cat([found.amax(2), found.mean(2)], 1))
+
+
 class Oracle:
     """A classifier of cell types, trained on a part that the generator never reads."""
 
-    def __init__(self, model: unmask.Model, rows: Part, classes: list[str], epochs: int) -> None:
-        self.classes = classes
+    def __init__(self, classes: list[str], device: torch.device, width: int = 128) -> None:
         torch.manual_seed(1)
-        network = build_method(model.config, model.tokenizer.vocabulary).to(model.device)
-        fresh = unmask.Model(network, model.tokenizer, model.config)
-        self.bundle = classifier_of(fresh, len(classes), pooling="mean", pooler=False, dropout=0.1)
-        both = [*rows, *((reverse_complement(sequence), cell) for sequence, cell in rows)]
-        texts, cells = zip(*both, strict=True)
-        targets = [classes.index(cell) for cell in cells]
-        settings = FineTuning(lr=1e-3, epochs=epochs, batch=128, warmup=0.05)
-        fine_tune(self.bundle, texts, targets, settings)
+        self.classes, self.device = classes, device
+        self.network = Motifs(len(classes), width).to(device)
 
-    def share(self, sequences: Sequence[str], cell: str) -> float:
-        """Share of sequences that are assigned to a cell type."""
-        method = as_classifier(self.bundle.method)
-        assert method is not None
-        texts = [sequence or "N" for sequence in sequences]
-        strands = (texts, [reverse_complement(text) for text in texts])
-        logits = sum(predict(method, rows_for(self.bundle, each)) for each in strands)
-        return float((logits.argmax(-1) == self.classes.index(cell)).double().mean())
+    def train(self, rows: Part, epochs: int) -> None:
+        """Keeps the weights of the epoch with the least loss on a tenth of the rows, which trains nothing."""
+        bases = one_hot(codes([sequence for sequence, _ in rows]), self.device)
+        targets = torch.tensor([self.classes.index(cell) for _, cell in rows]).to(self.device)
+        tenth, least, kept = len(rows) // 10, math.inf, self.network.state_dict()
+        optimizer = torch.optim.AdamW(self.network.parameters(), lr=3e-3, weight_decay=1e-2)
+        size = min(64, len(rows) - tenth)
+        steps = (len(rows) - tenth) // size
+        decay = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, epochs * steps)
+        for epoch in range(epochs):
+            for chosen in (tenth + torch.randperm(len(rows) - tenth)).split(size)[:steps]:
+                loss = cross_entropy(self.network(bases[chosen]), targets[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                decay.step()
+            held = float(nll_loss(self.log_probabilities(bases[:tenth]), targets[:tenth]))
+            print(f"oracle, epoch {epoch + 1}: {held:.4f} nats on held-out rows", flush=True)
+            if held < least:
+                least, kept = held, copy.deepcopy(self.network.state_dict())
+        self.network.load_state_dict(kept)
+
+    @torch.no_grad()
+    def log_probabilities(self, bases: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the cell types, [rows, classes]."""
+        self.network.eval()
+        found = [self.network(some).log_softmax(-1) for some in bases.split(512)]
+        self.network.train()
+        return torch.cat(found)
+
+    def judge(self, bases: NDArray[np.uint8], cell: str, suffix: str = "") -> dict[str, Any]:
+        """Share by argmax and mean probability of a cell type, and the shares of all answers."""
+        logs = self.log_probabilities(one_hot(bases, self.device)).double().cpu()
+        answers = logs.argmax(-1).bincount(minlength=len(self.classes)) / len(logs)
+        own = self.classes.index(cell)
+        return {
+            f"oracle{suffix}": float(answers[own]),
+            f"oracle_probability{suffix}": float(logs[:, own].exp().mean()),
+            f"oracle_answers{suffix}": dict(zip(self.classes, answers.tolist(), strict=True)),
+        }
+
+
+def trained_oracle(
+    rows: Part, classes: list[str], file: Path, args: argparse.Namespace, device: torch.device
+) -> Oracle:
+    """The oracle of the run folder, or a new one that is saved there."""
+    oracle = Oracle(classes, device, 16 if args.tiny else 128)
+    if file.exists():
+        oracle.network.load_state_dict(safetensors.torch.load_file(file))
+        return oracle
+    oracle.train(rows, 1 if args.tiny else args.epochs)
+    replace(file, safetensors.torch.save(oracle.network.state_dict()))
+    return oracle
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -182,54 +248,59 @@ def measure(args: argparse.Namespace) -> None:
         files[name] = runs / f"{name}.tsv"
         lines = [f"{sequence}\t{cell}\n" for sequence, cell in rows]
         files[name].write_text("sequence\tcell\n" + "".join(lines))
+    classes, device = sorted({cell for _, cell in train}), resolve_device("auto")
+    oracle = trained_oracle(oracle_rows, classes, runs / "oracle.safetensors", args, device)
     # the run folder holds a finished model or a checkpoint to resume from
     model = unmask.train(config(files["train"], files["valid"], args), runs / "model")
     bound = model.perplexity(draws=1 if args.tiny else 4)
-    classes = sorted({cell for _, cell in train})
-    oracle = Oracle(model, oracle_rows, classes, 1 if args.tiny else args.epochs)
     known = codes([sequence for sequence, _ in train])
+    truths, about = {}, {}
     for cell in classes:
-        own = [sequence for sequence, found in real if found == cell]
-        truth = codes(own)
-        half = len(own) // 2
-        about = {
+        truth = truths[cell] = codes([sequence for sequence, found in real if found == cell])
+        half = len(truth) // 2
+        about[cell] = {
             "cell": cell,
             "perplexity": bound.perplexity,
-            "real": len(own),
-            "oracle_real": oracle.share(own, cell),
+            "real": len(truth),
+            **oracle.judge(truth, cell, "_real"),
             "kmer_js_real": divergence(spectrum(truth[:half]), spectrum(truth[half:])),
             "gc_real": gc(truth),
-            "nearest_real": float(np.median(nearest(truth, known, model.device))),
+            "nearest_real": float(np.median(nearest(truth, known, device))),
         }
-        for weight in args.guidance:
-            count = 4 if args.tiny else args.n
-            written = model.generate(
-                label=cell,
-                guidance=weight,
-                n=count,
-                length=LENGTH + 1,
-                stop=False,
-                seed=0,
-                batch=min(count, args.batch),
-            )
-            texts = [result.text for result in written]
-            bases = codes(texts)
-            distance = nearest(bases, known, model.device)
-            row = about | {
-                "guidance": weight,
-                "n": count,
-                "oracle": oracle.share(texts, cell),
-                "oracle_error": math.sqrt(0.25 / count),
-                "kmer_js": divergence(spectrum(bases), spectrum(truth)),
-                "gc": gc(bases),
-                "nearest": float(np.median(distance)),
-                "copies": float((distance <= CLOSE).mean()),
-                "examples": texts[:5],
-            }
-            print(json.dumps(row), flush=True)
-            if args.out:
-                with args.out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+    balanced = float(np.mean([row["oracle_real"] for row in about.values()]))
+    # every cell type at weight 1 comes first: a run that is cut short still has all of them
+    weights = sorted(args.guidance, key=lambda weight: weight != 1)
+    for weight, cell in itertools.product(weights, classes):
+        count = 4 if args.tiny else args.n
+        written = model.generate(
+            label=cell,
+            guidance=weight,
+            n=count,
+            length=LENGTH + 1,
+            steps=8 if args.tiny else None,
+            stop=False,
+            seed=0,
+            batch=min(count, args.batch),
+        )
+        texts = [result.text for result in written]
+        bases = codes(texts)
+        distance = nearest(bases, known, device)
+        row = about[cell] | {
+            "oracle_real_balanced": balanced,
+            "guidance": weight,
+            "n": count,
+            **oracle.judge(bases, cell),
+            "oracle_error": math.sqrt(0.25 / count),
+            "kmer_js": divergence(spectrum(bases), spectrum(truths[cell])),
+            "gc": gc(bases),
+            "nearest": float(np.median(distance)),
+            "copies": float((distance <= CLOSE).mean()),
+            "examples": texts[:5],
+        }
+        print(json.dumps(row), flush=True)
+        if args.out:
+            with args.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
 
 
 def main() -> None:
@@ -238,7 +309,7 @@ def main() -> None:
     parser.add_argument("--runs", default="runs/enhancers", help="folder of the run")
     parser.add_argument("--backbone", default="modern_dit", help="network of the model")
     parser.add_argument("--steps", type=int, default=10_000, help="steps of training")
-    parser.add_argument("--epochs", type=int, default=10, help="epochs of the oracle")
+    parser.add_argument("--epochs", type=int, default=9, help="epochs of the oracle")
     parser.add_argument("--guidance", type=float, nargs="*", default=(1.0, 2.0, 4.0))
     parser.add_argument("--n", type=int, default=1000, help="sequences per cell type and weight")
     parser.add_argument("--batch", type=int, default=64, help="sequences of a batch")

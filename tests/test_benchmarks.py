@@ -470,9 +470,11 @@ def test_measures_of_enhancers(beside):
     import dna_enhancers
     import numpy as np
 
+    from unmask.data.tokenizers.dna import reverse_complement
+
     random = np.random.default_rng(0)
     train = ["".join(random.choice(list("ACGT"), 200)) for _ in range(20)]
-    copy = dna_enhancers.reverse_complement(train[7])
+    copy = reverse_complement(train[7])
     changed = "A" * 15 + copy[15:]
     expected = sum(a != b for a, b in zip(copy, changed, strict=True))
     bases, known = dna_enhancers.codes([copy, changed]), dna_enhancers.codes(train)
@@ -483,6 +485,46 @@ def test_measures_of_enhancers(beside):
     poly = [dna_enhancers.spectrum(dna_enhancers.codes([base * 200])) for base in "AC"]
     assert dna_enhancers.divergence(*poly) == pytest.approx(1)  # no k-mer in common
     assert dna_enhancers.gc(dna_enhancers.codes(["GCGCAAAA"])) == 0.5
+
+
+def test_dna_enhancers(here, tmp_path):
+    """The oracle finds planted motifs. Each cell type is measured at weight 1 first."""
+    import dna_enhancers
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    motifs = {"K562": "AGATAAGGACCGTTA", "HepG2": "CAAAGTCCAGTTTGG"}
+
+    def sequence(cell: str) -> str:
+        bases = "".join(random.choice(list("ACGT"), 200))
+        for start in random.choice(12, 3, replace=False) * 15:
+            bases = bases[:start] + motifs[cell] + bases[start + 15 :]
+        return bases
+
+    rows = [(sequence(cell), cell) for _ in range(200) for cell in motifs]
+    oracle = dna_enhancers.Oracle(sorted(motifs), torch.device("cpu"), 32)
+    oracle.train(rows, 10)
+    for cell in motifs:
+        bases = dna_enhancers.codes([sequence(cell) for _ in range(50)])
+        other = 3 - bases[:, ::-1]
+        judged, turned = oracle.judge(bases, cell), oracle.judge(other, cell, "_real")
+        assert judged["oracle"] > 0.9 and judged["oracle_probability"] > 0.8
+        assert judged["oracle_answers"][cell] == judged["oracle"]
+        assert turned["oracle_probability_real"] == pytest.approx(judged["oracle_probability"])
+
+    data, splits = tmp_path / "data.tsv", ["training"] * 8 + ["validation", "test"]
+    lines = [f"{bases}\t{cell}_1\t{splits[i // 2 % 10]}" for i, (bases, cell) in enumerate(rows)]
+    data.write_text("\n".join(["sequence\tTAG\tdata_label", *lines[:100]]) + "\n")
+    options = ["--tiny", "--data", data, "--runs", tmp_path / "runs", "--guidance", 2, 1]
+    first, again = here("dna_enhancers.py", *options), here("dna_enhancers.py", *options)
+    measured = parsed(first)
+    assert [(row["guidance"], row["cell"]) for row in measured] == [
+        (1, "HepG2"), (1, "K562"), (2, "HepG2"), (2, "K562"),
+    ]  # fmt: skip
+    shares = {row["cell"]: row["oracle_real"] for row in measured}
+    assert measured[0]["oracle_real_balanced"] == pytest.approx(sum(shares.values()) / 2)
+    assert "oracle, epoch" in first and "oracle, epoch" not in again
+    assert parsed(again) == measured
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ import pyarrow.parquet
 import pytest
 import torch
 
+import unmask
+from unmask.config.run_config import resolve
 from unmask.data.data_config import DataConfig
 from unmask.data.documents import labels
 from unmask.data.documents.fields import Fields
@@ -26,6 +28,7 @@ from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.subwords import train_bpe
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
+from unmask.methods.mdlm import MDLM
 
 READING = Fields("<|endoftext|>", "text", "kind")
 
@@ -256,6 +259,39 @@ def test_dropout_is_a_function_of_seed_step_and_row(config):
     assert torch.equal(dropped[:, 3:6], first_tokens(config, steps=20, part=range(3, 6)))
     assert not torch.equal(dropped, first_tokens(config, steps=20, seed=1))
     assert not torch.equal(dropped[0], dropped[1])
+
+
+def test_some_classes_are_given_with_and_without_dropout(config):
+    data = load_data(config)
+    loader = Loader(data.train, 8, 0, LabelDropout(data.tokenizer, 0.3, share_given=0.8))
+    batches = [
+        (loader.batch(step, range(8))[0], loader.given(step, range(8))) for step in range(200)
+    ]
+    given, bos = torch.stack([g for _, g in batches]), data.tokenizer.vocabulary.bos_id
+    dropped = torch.stack([x[:, 0] == bos for x, _ in batches])
+    assert not given[..., 1:].any()
+    for rows in (dropped, ~dropped):
+        share, count = float(given[rows][:, 0].double().mean()), int(rows.sum())
+        assert abs(share - 0.8) < 4 * (0.8 * 0.2 / count) ** 0.5
+    assert torch.equal(loader.given(7, range(3, 6)), given[7, 3:6])
+    assert Loader(data.train, 8, 0, LabelDropout(data.tokenizer, 0.3)).given(0, range(8)) is None
+
+
+def test_given_classes_are_never_masked_in_training(config, tmp_path, monkeypatch):
+    masked, draw = [], MDLM.training_noise
+
+    def record(self, stream, valid):
+        noise = draw(self, stream, valid)
+        masked.append(noise.masked)
+        return noise
+
+    monkeypatch.setattr(MDLM, "training_noise", record)
+    data = {"data.train": config.train, "data.label_field": "kind", "data.tokenizer.kind": "bytes"}
+    shape = {"data.packing": "pad", "data.length": 24, "training.batch": 16, "training.steps": 4}
+    network = {"backbone.width": 8, "backbone.depth": 1, "backbone.heads": 1}
+    run = {**data, **shape, **network, "data.label_given": 1.0, "training.validate_every": 0}
+    unmask.train(resolve({}, run), tmp_path / "run", say=lambda line: None)
+    assert not torch.cat(masked)[:, 0].any() and torch.cat(masked)[:, 1:].any()
 
 
 def test_dropout_leaves_unlabelled_text_alone():

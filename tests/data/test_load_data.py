@@ -260,6 +260,7 @@ def test_rows_of_texts_stay_in_memory(config, tmp_path):
         ({"text_field": ""}, "data.text_field is empty"),
         ({"label_dropout": 1.0}, r"data.label_dropout is 1.0; it must lie in \[0, 1\)"),
         ({"label_dropout": -0.1}, "data.label_dropout is -0.1"),
+        ({"label_given": 1.1}, r"data.label_given is 1.1; it must lie in \[0, 1\]"),
         (
             {"label_field": "kind"},
             "needs one document per row: set data.packing to pad, or to split",

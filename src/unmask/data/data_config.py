@@ -44,6 +44,7 @@ class DataConfig:
     detokenizer: str = ""  # "": none
     label_field: str = ""  # "": documents have no class label
     label_dropout: float = 0.1  # share of labelled rows that train without their class label
+    label_given: float = 0.0  # share of labelled rows whose first token is never masked
     source_field: str = ""  # "": documents are not pairs
     target_field: str = ""
     fill_target: bool = True  # the model also predicts EOS from the target's end to the row's end
@@ -83,6 +84,8 @@ class DataConfig:
             raise UnmaskError(f"data.workers is {self.workers}; it must lie between 0 and 1,024")
         if not 0 <= self.label_dropout < 1:
             raise UnmaskError(f"data.label_dropout is {self.label_dropout}; it must lie in [0, 1)")
+        if not 0 <= self.label_given <= 1:
+            raise UnmaskError(f"data.label_given is {self.label_given}; it must lie in [0, 1]")
         if not 0 <= self.shorten < 1:
             raise UnmaskError(f"data.shorten is {self.shorten}; it must lie in [0, 1)")
         self._check_pairs()

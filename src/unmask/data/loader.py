@@ -30,18 +30,36 @@ class LabelDropout:
 
     tokenizer: Tokenizer
     probability: float
+    share_given: float = 0.0  # of labelled rows, dropped labels included
 
     def __call__(
         self, x: Int64[Tensor, "rows length"], stream: RowStream
     ) -> Int64[Tensor, "rows length"]:
         """The rows, changed in place. Dropout is a function of (seed, step, row)."""
-        labels, bos_id = self.tokenizer.labels, self.tokenizer.vocabulary.bos_id
-        if not labels or bos_id is None:
+        bos_id = self.tokenizer.vocabulary.bos_id
+        if not self.tokenizer.labels or bos_id is None:
             return x
-        labelled = torch.isin(x[:, 0], torch.tensor(list(labels.values())))
-        dropped = labelled & (stream.uniform("label dropout", 1)[:, 0] < self.probability)
+        dropped = self._labelled(x) & (stream.uniform("label dropout", 1)[:, 0] < self.probability)
         x[dropped, 0] = bos_id
         return x
+
+    def given(
+        self, x: Int64[Tensor, "rows length"], stream: RowStream
+    ) -> Bool[Tensor, "rows length"] | None:
+        """True at the first token of some labelled rows, a function of (seed, step, row); None without any.
+
+        Samplers give the class at every noise level. Masking would hide it most often at high noise
+        levels, where no other token has information about it.
+        """
+        if not self.tokenizer.labels:
+            return None
+        given = torch.zeros_like(x, dtype=torch.bool)
+        drawn = stream.uniform("label given", 1)[:, 0] < self.share_given
+        given[:, 0] = self._labelled(x) & drawn
+        return given
+
+    def _labelled(self, x: Int64[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
+        return torch.isin(x[:, 0], torch.tensor(list(self.tokenizer.labels.values())))
 
 
 @dataclass(frozen=True)
@@ -109,8 +127,13 @@ class Loader:
         return (x, valid) if self.strands is None else self.strands(x, valid, stream)
 
     def given(self, step: int, part: range) -> Bool[Tensor, "part length"] | None:
-        """True at tokens that are given and not predicted; None if the rows are not pairs."""
-        return self.rows.given(self.indices(step, part))
+        """True at tokens that are given and not predicted, of pairs or labelled rows; None without any."""
+        indices = self.indices(step, part)
+        given = self.rows.given(indices)
+        if given is not None or self.dropout is None or not self.dropout.share_given:
+            return given
+        stream = RowStream(self.seed, step, part, self.size)
+        return self.dropout.given(self.rows[indices][0], stream)
 
     def counted(self, step: int, part: range) -> Int64[Tensor, "part"]:
         """The number of tokens in each row over which the loss is averaged."""

@@ -294,7 +294,7 @@ def _loader(data: Data, config: RunConfig) -> Loader | StreamLoader:
     """The batches of a run: shuffled rows, or a stream in its own order."""
     if isinstance(data.train, StreamRows):
         return StreamLoader(data.train, config.training.batch, config.seed)
-    dropout = LabelDropout(data.tokenizer, config.data.label_dropout)
+    dropout = LabelDropout(data.tokenizer, config.data.label_dropout, config.data.label_given)
     strands = ReverseComplement(data.tokenizer, config.data.reverse_complement)
     return Loader(data.train, config.training.batch, config.seed, dropout, strands)
 
