@@ -31,6 +31,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -232,9 +233,20 @@ class Study:
             self.write(1, name, **about, **measured)
 
     def trained(self, name: str, seed: int) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """A description of a new run and its weights; the first seed's are saved."""
-        args, factor = self.args, self.best_factor(name)
-        trainer = self.train(name, seed, factor, args.steps)
+        """A description of a new run and its weights; the first seed's are saved.
+
+        The first seed trains with each of the best factors and chooses one.
+        """
+        args, runs = self.args, {}
+        if seed == FIRST_SEED and not self.done("finalist", name):
+            for factor in self.finalists(name):
+                with suppress(UnmaskError):  # the run diverged
+                    runs[factor] = self.train(name, seed, factor, args.steps)
+            losses = {factor: self.held_out_loss(name, run) for factor, run in runs.items()}
+            for factor, nats in losses.items():
+                self.write("finalist", name, factor=factor, nats=nats)
+        factor = self.best_factor(name)
+        trainer = runs.get(factor) or self.train(name, seed, factor, args.steps)
         counted = count_parameters(self.config(name, factor, args.steps), self.corpus.vocabulary)
         weights = trainer.method.state_dict()
         seconds = trainer.state.seconds - trainer.start_seconds
@@ -258,26 +270,33 @@ class Study:
         """All training steps of a row."""
         args = self.args
         tuned = len(args.factors) if len(args.factors) > 1 else 0
-        return int(tuned * args.tuning_steps + args.seeds * args.steps)
+        again = min(tuned, args.finalists) - 1 if tuned else 0
+        return int(tuned * args.tuning_steps + (again + args.seeds) * args.steps)
 
     def tuning_loss(self, name: str, factor: float) -> float:
         """The held-out loss after a short run; infinite if the run diverged."""
-        args = self.args
         try:
-            trainer = self.train(name, TUNING_SEED, factor, args.tuning_steps)
+            trainer = self.train(name, TUNING_SEED, factor, self.args.tuning_steps)
         except UnmaskError:
             return math.inf
+        return self.held_out_loss(name, trainer)
+
+    def held_out_loss(self, name: str, trainer: Measured) -> float:
+        """The loss on held-out rows that the table does not use."""
+        args = self.args
         rows = Part(self.corpus.valid, args.rows, args.tuning_rows)
         twin = self.twin(name, trainer.method.state_dict())
         return likelihood(twin, rows, draws=args.draws, batch=args.rows_per_pass).nats
 
+    def finalists(self, name: str) -> list[float]:
+        """The factors with the lowest losses of short runs, the best first."""
+        return ranked(self.done("tuning", name))[: self.args.finalists]
+
     def best_factor(self, name: str) -> float:
-        """The factor with the lowest held-out loss; a loss that is not finite loses."""
+        """The factor with the lowest loss of a full run of the first seed, or else of a short run."""
         if len(self.args.factors) == 1:
             return float(self.args.factors[0])
-        tried = self.done("tuning", name)
-        finite = [row for row in tried if math.isfinite(row["nats"])] or tried
-        return float(min(finite, key=lambda row: row["nats"])["factor"])
+        return (ranked(self.done("finalist", name)) or self.finalists(name))[0]
 
     def bounds(self, method: Method) -> Iterator[dict[str, Any]]:
         """The figures of a method on the held-out rows of the table."""
@@ -396,6 +415,12 @@ class Study:
             "compiled": DEVICE.type == "cuda" and name not in self.eager,
         }
         self.write("speed", name, round=number, **about)
+
+
+def ranked(tried: list[dict[str, Any]]) -> list[float]:
+    """Factors by their held-out losses, the best first; a loss that is not finite loses."""
+    by_loss = sorted(tried, key=lambda row: (not math.isfinite(row["nats"]), row["nats"]))
+    return [float(row["factor"]) for row in by_loss]
 
 
 class Part:
@@ -720,6 +745,7 @@ def plot(out: Path, picture: Path) -> None:
     """Perplexity under the judge against entropy and against seconds, one line for each sampler."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
 
     found = judged(out)
     lines: dict[str, list[Judged]] = defaultdict(list)
@@ -736,13 +762,16 @@ def plot(out: Path, picture: Path) -> None:
         ppl = [one.scores["perplexity"] for one in points]
         style: dict[str, Any] = {"color": f"C{number % 10}", "marker": "os^Dv<>Ph*X"[number % 11]}
         panels[0].plot([one.scores["entropy"] for one in points], ppl, label=title, **style)
-        panels[1].plot([one.row["seconds"] for one in points], ppl, **style)
+        panels[1].plot([1e3 * one.row["seconds"] for one in points], ppl, **style)
     if real := scores_of(out).get(REAL):
         panels[0].plot(real["entropy"], real["perplexity"], "k*", markersize=12, label="real text")
     judges = found[0].scores["judge"]
     panels[0].set(xlabel="entropy of the tokens of a text, nats", yscale="log")
     panels[0].set_ylabel(f"perplexity under {judges}")
-    panels[1].set(xlabel="seconds a text", xscale="log")
+    panels[1].set(xlabel="milliseconds a text", xscale="log")
+    panels[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panels[1].xaxis.set_major_formatter("{x:g}")
+    panels[1].xaxis.set_minor_formatter("")
     for axes in panels:
         axes.grid(alpha=0.2)
         axes.spines[["top", "right"]].set_visible(False)
@@ -799,6 +828,7 @@ def parser() -> argparse.ArgumentParser:
     add("--precision", default="bf16", help="of training")
     add("--steps", type=int, default=1000, help="training steps of the table")
     add("--tuning-steps", type=int, default=200, help="training steps for each learning rate")
+    add("--finalists", type=int, default=2, help="learning rates with which the first seed trains")
     add("--factors", type=float, nargs="+", default=FACTORS, help="on the learning rates")
     add("--seeds", type=int, default=3)
     add("--batch", type=int, default=128, help="rows of a training step")

@@ -24,7 +24,10 @@ OUTSIDE = {  # pages of the repository that are not in docs/, and their places i
     **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md")},
     **{
         name: name
-        for name in ("benchmarks/README.md", "benchmarks/quality.md", "examples/README.md")
+        for name in (
+            *("benchmarks/README.md", "benchmarks/quality.md", "benchmarks/baselines.md"),
+            "examples/README.md",
+        )
     },
 }
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")

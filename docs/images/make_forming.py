@@ -44,7 +44,7 @@ def generate(
 
 
 def pieces(model: unmask.Model, ids: list[int]) -> Iterator[str]:
-    """What each token adds to the text."""
+    """The text that each token adds."""
     before = ""
     for end in range(1, len(ids) + 1):
         text = model.tokenizer.decode(ids[:end])
