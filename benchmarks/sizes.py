@@ -345,6 +345,7 @@ def parser() -> argparse.ArgumentParser:
     add("--steps", type=int, default=1000, help="training steps of every size")
     add("--tuning-steps", type=int, default=200, help="training steps for each factor")
     add("--factors", type=float, nargs="+", default=[0.5, 1.0], help="factors of the learning rate")
+    add("--finalists", type=int, default=1, help="factors with which the first seed trains")
     add("--seeds", type=int, default=3, help="seeds of the smallest and the largest size")
     add("--batch", type=int, default=128, help="rows of a training step")
     add("--rows", type=int, default=512, help="held-out rows of the tables")
