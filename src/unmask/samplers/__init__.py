@@ -21,6 +21,7 @@ from unmask.samplers.order_policy import OrderPolicy
 from unmask.samplers.remasking import PredictorCorrector, Remask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
+from unmask.samplers.spread import Refine, Spread
 from unmask.samplers.token_schedule import TokenScheduleSampler
 from unmask.samplers.uniform_samplers import UniformAncestral, Unrolled
 
@@ -47,12 +48,14 @@ __all__ = [
     "Margin",
     "OrderPolicy",
     "PredictorCorrector",
+    "Refine",
     "Remask",
     "Sampler",
     "SamplerState",
     "SamplingTask",
     "SemiAutoregressive",
     "SimplexBlocks",
+    "Spread",
     "Threshold",
     "TokenScheduleSampler",
     "UniformAncestral",
