@@ -37,7 +37,7 @@ MANNERS: dict[str, list[dict[str, Any]]] = {
         *({"rule": rule} for rule in ("cap", "rescale", "conf", "loop")),
         {"rule": "cap", "eta": 0.1},
     ],
-    "predictor_corrector": [{}, {"correctors": 3}],
+    "predictor_corrector": [{}, {"correctors": 3}, {"spread": True}],
     "semi_autoregressive": [{"window": 4}],  # a single window
 }
 

@@ -20,6 +20,7 @@ VARIANTS: dict[str, list[dict]] = {
     "entropy": [{}, {"noise": 2.0}],
     "entropy_bound": [{}, {"gamma": 0.0}, {"gamma": 3.0, "noise": 2.0}],
     "threshold": [{}, {"threshold": 0.3}, {"noise": 2.0}],
+    "predictor_corrector": [{}, {"spread": True}],
     "remask": [{"rule": rule, "eta": 0.3} for rule in ("cap", "rescale", "conf", "loop")],
 }
 

@@ -7,10 +7,11 @@ from drafts import MASK, build, canvas_of, run, sample, smooth, task
 from kit import Language, distance, p_value
 
 from unmask.errors import UnmaskError
-from unmask.samplers.ancestral import reveal_steps
+from unmask.samplers.ancestral import Spread, reveal_steps
 from unmask.samplers.core.canvas import Canvas
+from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import grid_times
-from unmask.samplers.spread import Refine, Spread, rotation
+from unmask.samplers.refine import Refine
 
 LANGUAGE = Language.random()
 RARELY = 1e-4
@@ -28,12 +29,12 @@ def reveals(sampler, canvas, denoiser=smooth) -> list[torch.Tensor]:
 
 def test_each_token_is_revealed_in_each_step_as_often_as_in_ancestral_sampling():
     times = grid_times("uniform", 6)
-    u = torch.rand(4000, 5, generator=torch.Generator().manual_seed(0)).double()
-    spread = rotation(u, torch.ones(4000, 5, dtype=torch.bool))
+    canvas = Canvas(torch.full((4000, 5), MASK), MASK)
+    u = SamplerState(smooth, canvas, task(4000)).spread_uniforms("reveal")
     alpha = schedule("loglinear").alpha(times)
     expected = (alpha.diff() / (1 - alpha[0])).index_fill(0, torch.tensor([5]), 0)
     expected[-1] = 1 - expected.sum()
-    for column in reveal_steps(spread, schedule("loglinear"), times).T:
+    for column in reveal_steps(u, schedule("loglinear"), times).T:
         assert p_value(torch.bincount(column, minlength=6).double(), expected) > RARELY
 
 

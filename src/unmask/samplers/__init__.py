@@ -1,7 +1,7 @@
 """Samplers: each fills a canvas with tokens from a denoiser, frame by frame."""
 
 from unmask.samplers.analytic import Analytic
-from unmask.samplers.ancestral import Ancestral, FirstHitting
+from unmask.samplers.ancestral import Ancestral, FirstHitting, Spread
 from unmask.samplers.confidence import Confidence, Entropy, EntropyBound, Margin, Threshold
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
 from unmask.samplers.core.sampler_state import SamplerState, View
@@ -18,10 +18,10 @@ from unmask.samplers.learned_order import LearnedOrder
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.length_first import LengthFirst
 from unmask.samplers.order_policy import OrderPolicy
+from unmask.samplers.refine import Refine
 from unmask.samplers.remasking import PredictorCorrector, Remask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
-from unmask.samplers.spread import Refine, Spread
 from unmask.samplers.token_schedule import TokenScheduleSampler
 from unmask.samplers.uniform_samplers import UniformAncestral, Unrolled
 

@@ -20,6 +20,7 @@ from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_grid, grid_times
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
+from unmask.shapes import Uniforms
 
 
 @SAMPLERS.register("ancestral")
@@ -37,9 +38,29 @@ class Ancestral(Sampler):
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. It draws the step of each token first; a row skips steps that reveal nothing."""
         state = SamplerState(denoiser, canvas, task)
-        times = grid_times(self.grid, self.steps)
-        step = reveal_steps(state.uniforms("reveal").cpu(), task.schedule, times)
-        return reveal_in_rounds(state, times[step], lambda t: t)
+        return reveal_by_steps(state, state.uniforms("reveal"), grid_times(self.grid, self.steps))
+
+
+@SAMPLERS.register("spread")
+@dataclass(frozen=True)
+class Spread(Sampler):
+    """The reverse process with reveal times of low discrepancy: the tokens of a step are far apart.
+
+    Each token alone has the reveal probabilities of ancestral sampling. The reveal times of a row are
+    not independent, so that neighbours, which depend on each other most, do not share a step.
+    """
+
+    steps: int = option(128, help="denoising steps")
+    grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
+
+    def __post_init__(self) -> None:
+        check_grid(self.grid, self.steps)
+
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
+        """Frames of the text. The step of each token is known before the first network call."""
+        state = SamplerState(denoiser, canvas, task)
+        u = state.spread_uniforms("reveal")
+        return reveal_by_steps(state, u, grid_times(self.grid, self.steps))
 
 
 @SAMPLERS.register("first_hitting")
@@ -58,6 +79,14 @@ class FirstHitting(Sampler):
         return reveal_in_rounds(
             state, u, lambda u: task.schedule.inverse(1 - u * masked_at_the_end)
         )
+
+
+def reveal_by_steps(
+    state: SamplerState, u: Uniforms, times: Float64[Tensor, "times"]
+) -> Iterator[Frame]:
+    """Frames of the reverse process, with one uniform per position for its reveal step."""
+    step = reveal_steps(u.cpu(), state.task.schedule, times)
+    return reveal_in_rounds(state, times[step], lambda t: t)
 
 
 def reveal_steps(

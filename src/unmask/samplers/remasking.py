@@ -17,7 +17,7 @@ from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_grid, grid_times
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
-from unmask.shapes import Places
+from unmask.shapes import Places, Uniforms
 
 RULES = {"cap": 0.008, "rescale": 0.015, "conf": 1.0, "loop": 0.02}  # rule -> default eta
 
@@ -140,6 +140,7 @@ class PredictorCorrector(Sampler):
     correctors: int = option(
         1, help="corrector steps after each step; each masks and redraws tokens"
     )
+    spread: bool = option(False, help="mask and redraw tokens that are far apart")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
@@ -159,7 +160,9 @@ class PredictorCorrector(Sampler):
             hidden = self._noised(state, alpha, number).to(state.z.device) & written(state)
             if hidden.any():
                 state.hide(hidden)
-            revealed = state.uniforms("reveal", number).cpu() < unmask_probability(alpha_s, alpha_t)
+            revealed = self._uniforms(state, "reveal", number) < unmask_probability(
+                alpha_s, alpha_t
+            )
             revealed = revealed.to(state.z.device) & state.masked
             if revealed.any():
                 view = state.look(revealed, times[step].expand(len(state.z)))
@@ -174,7 +177,11 @@ class PredictorCorrector(Sampler):
         step, correcting = divmod(number, 1 + self.correctors)
         if not correcting:
             return torch.zeros(state.z.shape, dtype=torch.bool)
-        return state.uniforms("noise", number).cpu() < 1 - alpha[step] / alpha[step + 1]
+        return self._uniforms(state, "noise", number) < 1 - alpha[step] / alpha[step + 1]
+
+    def _uniforms(self, state: SamplerState, name: str, number: int) -> Uniforms:
+        """Uniforms of a step, on the CPU."""
+        return (state.spread_uniforms if self.spread else state.uniforms)(name, number).cpu()
 
 
 def last_masking(

@@ -15,6 +15,7 @@ from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.shapes import At, LogProbabilities, Places, Times, Uniforms
 
+GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are a sequence of low discrepancy
 MOST_POSITIONS = 8192  # of one network call; each has a distribution over the vocabulary
 
 
@@ -79,6 +80,22 @@ class SamplerState:
         # Apple's GPUs have no float64
         device = "cpu" if self.z.device.type == "mps" else self.z.device
         return row_uniforms(self.task.seeds, name, self.z.shape[1], step).to(device)
+
+    def spread_uniforms(self, name: str, step: int = 0) -> Uniforms:
+        """Uniforms of each row that are close to each other only at positions far apart.
+
+        They are the multiples of the golden ratio modulo 1, with a random shift of each row. The
+        open positions of a row are counted, so given tokens do not bring others together.
+
+        Args:
+            name: Purpose of the numbers, as for `uniforms`.
+            step: Number of the step.
+
+        Returns:
+            Numbers in [0, 1), each with a uniform distribution.
+        """
+        shift = self.uniforms(name, step)[:, :1]
+        return (shift + (self.canvas.open.cumsum(1) - 1).to(shift) * GOLDEN) % 1
 
     def parts(self, places: Places) -> Iterator[Places]:
         """Splits positions into parts of whole rows, since a call for all of them may need too much memory.
