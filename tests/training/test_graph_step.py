@@ -191,9 +191,7 @@ def test_the_shapes_of_a_run_are_few(name):
 def test_batches_that_no_graph_can_hold_are_trained_step_by_step(tmp_path):
     hooked = small("udlm")
     hooked.backbone.head.register_forward_hook(lambda module, inputs, output: None)
-    for number, method in enumerate(
-        [TinyMethod(), small("mdlm", Learned()), hooked]
-    ):
+    for number, method in enumerate([TinyMethod(), small("mdlm", Learned()), hooked]):
         run = fitted(tmp_path / str(number), method, True)
         assert run.state.step == 6 and not run.graph_step._graphs._kept
 
