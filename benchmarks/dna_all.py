@@ -80,7 +80,7 @@ class Driver:
                 jobs[f"table 7, {' '.join(present)}"] = seven
         enhancers = [str(HERE / "dna_enhancers.py"), "--data", str(Path(args.data) / CELLS), *tiny]
         enhancers += ["--runs", str(self.runs / "enhancers")]
-        enhancers += "--steps 3000 --n 500 --batch 250".split()
+        enhancers += ["--steps", "3000", "--n", "500", "--batch", "250"]
         jobs["enhancers"] = [*enhancers, "--out", str(self.out / "enhancers.jsonl")]
         yield Stage("table 7 and enhancers", 0.86, jobs)
         speed = [str(HERE / "dna_speed.py"), "--out", str(self.out / "speed.jsonl"), *tiny]
