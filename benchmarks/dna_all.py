@@ -21,7 +21,6 @@ OUT receives every result as soon as it exists: `results.jsonl` (tables 6 and 7)
 """
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -146,8 +145,9 @@ class Driver:
                 self.copied.add(row)
                 with tarfile.open(self.out / "models.tar", "a") as archive:
                     archive.add(self.folder(row) / "model", f"{row}-0/model")
-                    for log in sorted(self.folder(row).glob("*.jsonl")):
-                        archive.add(log, f"{row}-0/{log.name}")
+                    for name in ("config.yaml", "log.jsonl", "clock.jsonl"):
+                        if (self.folder(row) / name).exists():
+                            archive.add(self.folder(row) / name, f"{row}-0/{name}")
 
     def folder(self, row: str) -> Path:
         """The run folder of a row of table 6 with seed 0."""
@@ -190,7 +190,6 @@ def main() -> None:
     if args.prepare:
         prepare(args.prepare, Path(args.data))
     else:
-        os.environ["PYTHONUNBUFFERED"] = "1"
         Driver(args).run()
 
 
