@@ -92,7 +92,8 @@ class Driver:
         for stage in self.stages():
             self.say(f"{stage.name}, until {stage.until * self.args.seconds:.0f} s")
             self.run_stage(stage)
-        print(tables(read_rows(self.out / "results.jsonl")), flush=True)
+        if (self.out / "results.jsonl").exists():
+            print(tables(read_rows(self.out / "results.jsonl")), flush=True)
 
     def run_stage(self, stage: Stage) -> None:
         """Starts the jobs of a stage, waits for them, and ends those that take too long."""
