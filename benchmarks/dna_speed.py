@@ -25,7 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from machine import DEVICE, Report, alone, machine_row, peak_gib, reset_peak, wall_seconds
+from machine import (
+    DEVICE,
+    Report,
+    alone,
+    machine_row,
+    median_seconds,
+    peak_gib,
+    reset_peak,
+    wall_seconds,
+)
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import BACKBONES, Backbone
@@ -38,9 +47,14 @@ from unmask.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(12, 3, complement_ids=(0, 1, 2, 3, 4, 5, 6, 10, 9, 8, 7, 11))
 CHANNELS, STATES = 256, 16  # of a Mamba of width 128
-TRAINED = ("mamba", "mamba-torch", "caduceus", "hyena", "dit", "mambapy")
 COMPILED = ("mamba-compiled", "caduceus-compiled")
-DECODED = ("mamba", "mamba-torch", "causal")
+# part and network or form, the most important first: a run that is cut short has the others
+ORDER = (
+    *(("scan", "kernels"), ("train", "mamba"), ("decode", "mamba"), ("train", "mamba-torch")),
+    *(("train", "dit"), ("train", "caduceus"), ("decode", "causal"), ("train", "hyena")),
+    *(("train", "mambapy"), ("scan", "torch"), ("decode", "mamba-torch")),
+    *(("train", name) for name in COMPILED),
+)
 
 
 @contextmanager
@@ -126,14 +140,14 @@ def scan_row(length: int, name: str, args: argparse.Namespace, bandwidth: float)
     d_y = torch.rand_like(u)
 
     def both() -> None:
-        scans.selective_scan(*inputs)[0].backward(d_y)
+        torch.autograd.grad(scans.selective_scan(*inputs)[0], inputs, d_y)
 
     def forward() -> None:
         with torch.no_grad():
             scans.selective_scan(*inputs)
 
     with form(name):
-        ahead, whole = median(forward, args.repeats), median(both, args.repeats)
+        ahead, whole = (median_seconds(work, args.repeats) for work in (forward, both))
     wide, narrow = 4 * u.numel(), 4 * B.numel()
     least = {"forward": 3 * wide + 2 * narrow, "backward": 5 * wide + 4 * narrow}
     seconds = {"forward": ahead, "backward": whole - ahead}
@@ -203,20 +217,20 @@ def main() -> None:
     report.write(machine)
     bandwidth = 1e9 * machine["copy_gb_per_second"]
     kernels = DEVICE.type == "cuda" and scans.scan_kernels_available()
-    forms = ("kernels", "torch") if kernels else ("torch",)
-    for length in args.lengths:
+    measures = {
+        "scan": partial(scan_row, args=args, bandwidth=bandwidth),
+        "train": partial(train_row, args=args),
+        "decode": partial(decode_row, args=args),
+    }
+    for part, name in ORDER:
+        if part not in args.parts or (name in ("kernels", *COMPILED) and not kernels):
+            continue
         # compilation is slow, so only one length has compiled networks
-        compiled = COMPILED if kernels and length == args.lengths[0] else ()
-        parts = {
-            "scan": {name: partial(scan_row, length, name, args, bandwidth) for name in forms},
-            "train": {name: partial(train_row, length, name, args) for name in TRAINED + compiled},
-            "decode": {name: partial(decode_row, length, name, args) for name in DECODED},
-        }
-        work = {f"{p}-{length}-{name}": parts[p][name] for p in args.parts for name in parts[p]}
-        for row, measure in work.items():
+        for length in args.lengths[:1] if name in COMPILED else args.lengths:
+            row = f"{part}-{length}-{name}"
             with alone():
                 try:
-                    found = measure()
+                    found = measures[part](length, name)
                 except ModuleNotFoundError as error:
                     print(f"{row} is left out: {error}", file=sys.stderr)
                     continue

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 GIB = 1 << 30
@@ -21,7 +20,7 @@ def matrix_rate(size: int = 8192, repeats: int = 300) -> float:
     dtype = torch.float32 if DEVICE.type == "cpu" else torch.bfloat16  # few CPUs compute bf16
     a, b = (torch.randn(size, size, device=DEVICE, dtype=dtype) for _ in range(2))
     product = torch.empty_like(a)
-    seconds = _median_seconds(lambda: torch.mm(a, b, out=product), repeats)
+    seconds = median_seconds(lambda: torch.mm(a, b, out=product), repeats)
     return 2 * size**3 / seconds
 
 
@@ -29,10 +28,11 @@ def copy_bandwidth(size: int = 1 << 30, repeats: int = 50) -> float:
     """Bytes per second, read and written, of a copy in the device's memory, by the median time."""
     source = torch.randint(0, 256, (size,), device=DEVICE, dtype=torch.uint8)
     target = torch.empty_like(source)
-    return 2 * size / _median_seconds(lambda: target.copy_(source), repeats)
+    return 2 * size / median_seconds(lambda: target.copy_(source), repeats)
 
 
-def _median_seconds(work: Callable[[], Tensor], repeats: int) -> float:
+def median_seconds(work: Callable[[], Any], repeats: int) -> float:
+    """Median seconds of some work. On a GPU, calls follow each other without a wait for the device."""
     for _ in range(repeats // 5 + 1):
         work()
     if DEVICE.type == "cpu":

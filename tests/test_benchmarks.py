@@ -1,5 +1,6 @@
 """The benchmarks run at small sizes. benchmarks/README.md has their results at full size."""
 
+import itertools
 import json
 import re
 import runpy
@@ -540,6 +541,48 @@ def test_dna_tables(here, tmp_path):
         for row in parsed(here("dna_tables.py", "--tiny", "--runs", tmp_path))
         if row.get("table") == 6
     ]
+
+
+@pytest.mark.slow
+def test_dna_all(here, tmp_path):
+    """One command has a result of every kind; a second one continues from the results of the first."""
+    import lzma
+
+    import numpy as np
+    from dna_all import CELLS
+    from machine import read_rows
+
+    import unmask
+    from unmask.evaluation.suites.genomic_sets import OFFICIAL
+
+    random = np.random.default_rng(0)
+    rows = ["".join(random.choice(list("ACGT"), 200)) for _ in range(80)]
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for task, part in itertools.product(OFFICIAL, ("train", "test")):
+        lines = [f"{label}\t{rows[i]}" for i, label in enumerate(["a", "b"] * 10)]
+        (data / f"{task}.{part}.tsv").write_text("\n".join(["label\tsequence", *lines]) + "\n")
+    splits = ["training"] * 8 + ["validation", "test"]
+    lines = [f"{bases}\t{'KH'[i % 2]}_1\t{splits[i // 2 % 10]}" for i, bases in enumerate(rows)]
+    table = "\n".join(["sequence\tTAG\tdata_label", *lines]) + "\n"
+    (data / CELLS).write_bytes(lzma.compress(table.encode()))
+
+    def command(seconds: int, runs: str) -> None:
+        options = ["--tiny", "--data", data, "--out", out, "--runs", tmp_path / runs]
+        here("dna_all.py", *options, "--seconds", seconds)
+
+    command(3000, "runs")
+    results = read_rows(out / "results.jsonl")
+    assert {row["table"] for row in results} >= {6, 7}
+    assert (out / "sequences.fa").read_text().count(">") == 20
+    assert {row["cell"] for row in read_rows(out / "enhancers.jsonl")} == {"K", "H"}
+    assert read_rows(out / "speed.jsonl")[0]["row"] == "machine"
+    for name in ("results.jsonl", "models.tar"):
+        (out / name).rename(data / name)
+    command(0, "again")  # no time for anything but the copies
+    assert read_rows(out / "results.jsonl") == results
+    assert unmask.load(tmp_path / "again" / "caduceus-mdlm-0").config.method.name == "mdlm"
+    assert (out / "models.tar").stat().st_size > 0
 
 
 def test_glue_table(here, tmp_path):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from unmask.errors import UnmaskWarning
 from unmask.runtime import cuda_graphs as replay
 from unmask.runtime.cuda_graphs import WARM_UP, CudaGraph, CudaGraphs, doubled, rounded
 from unmask.runtime.device import to_device
@@ -66,6 +67,19 @@ def test_a_function_that_cannot_be_captured_is_called():
     for call in range(WARM_UP + 3):
         x = torch.full((2,), call + 1.0, device="cuda")
         assert torch.equal(scale([x], [2], 2), 2 * x * x)
+
+
+def test_a_function_whose_capture_fails_is_called(monkeypatch):
+    def refused():
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", refused)
+    x = torch.ones(2)
+    double = replay._FixedShape(lambda x: 2 * x, [x], [(2,)])
+    double._capturable, double._calls = True, WARM_UP  # as on a GPU after the first calls
+    with pytest.warns(UnmaskWarning, match=r"could be captured \(operation not .* capturing\)"):
+        assert double([x]).tolist() == [2.0, 2.0]
+    assert double([2 * x]).tolist() == [4.0, 4.0]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -1,6 +1,7 @@
 """A step in one CUDA graph: the same weights as step by step; other batches run without one."""
 
 import signal
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,10 +11,12 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_stand_in import VOCABULARY, TinyLoader, TinyMethod, trainer
 
+from unmask.backbones.caduceus import Caduceus
 from unmask.backbones.causal import Causal
 from unmask.backbones.dit import DiT
 from unmask.backbones.layers import ops
 from unmask.backbones.layers.dropout import dropout_keys
+from unmask.backbones.mamba import Mamba
 from unmask.diffusion.schedule import Learned, LogLinear
 from unmask.diffusion.time_sampler import Stratified
 from unmask.methods.autoregressive import Autoregressive
@@ -55,8 +58,9 @@ METHODS = {
     "ssd_lm": (SSDLM, SSDLM.Config(block=3)),
     "autoregressive": (Autoregressive, Autoregressive.Config()),
     "given first": (Autoregressive, Autoregressive.Config(given_first=True)),
+    "mlm, both strands": (MLM, MLM.Config()),
+    "autoregressive, recurrent": (Autoregressive, Autoregressive.Config()),
 }
-TOKENS_AND_VECTORS = [name for name in METHODS if METHODS[name][0] is not Autoregressive]
 
 
 class FullRows(TinyLoader):
@@ -70,7 +74,13 @@ def small(name: str, schedule=None):
     torch.manual_seed(7)
     kind, config = METHODS[name]
     vocabulary = Vocabulary.over(VOCABULARY - 1)
-    if kind is Autoregressive:
+    if name == "mlm, both strands":
+        same = tuple(range(vocabulary.size))
+        vocabulary = replace(vocabulary, complement_ids=(1, 0, *same[2:]))
+        network = Caduceus(Caduceus.Config(8, 1, states=2), vocabulary)
+    elif name == "autoregressive, recurrent":
+        network = Mamba(Mamba.Config(8, 1, states=2), vocabulary)
+    elif kind is Autoregressive:
         network = Causal(Causal.Config("", 16, 2, 2), vocabulary)
     else:
         network = DiT(
@@ -128,7 +138,7 @@ def gradients(method, loss) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("rows", ["whole", "padded", "given"])
-@pytest.mark.parametrize("name", TOKENS_AND_VECTORS)
+@pytest.mark.parametrize("name", METHODS)
 def test_loss_and_gradients_are_those_of_forward(name, rows):
     method, (x, valid) = small(name), TinyLoader().batch(3, range(8))
     valid = valid | (rows == "whole")
@@ -168,7 +178,7 @@ def test_loss_and_gradient_stay_on_the_device(name, monkeypatch):
         torch.tensor([1.0])
 
 
-@pytest.mark.parametrize("name", TOKENS_AND_VECTORS)
+@pytest.mark.parametrize("name", METHODS)
 def test_the_shapes_of_a_run_are_few(name):
     method, valid = small(name), torch.ones(64, 16, dtype=torch.bool)
     x, shapes = torch.randint(0, 5, valid.shape), set()
@@ -181,10 +191,8 @@ def test_the_shapes_of_a_run_are_few(name):
 def test_batches_that_no_graph_can_hold_are_trained_step_by_step(tmp_path):
     hooked = small("udlm")
     hooked.backbone.head.register_forward_hook(lambda module, inputs, output: None)
-    for number, method in enumerate(
-        [TinyMethod(), small("mdlm", Learned()), small("autoregressive"), hooked]
-    ):
-        run = fitted(tmp_path / str(number), method, True)  # padding, for the autoregressive one
+    for number, method in enumerate([TinyMethod(), small("mdlm", Learned()), hooked]):
+        run = fitted(tmp_path / str(number), method, True)
         assert run.state.step == 6 and not run.graph_step._graphs._kept
 
 

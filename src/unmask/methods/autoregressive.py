@@ -14,7 +14,7 @@ from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.methods.compute.cached_decoding import CachedDecoder, CausalMethod, Then
 from unmask.methods.compute.chunked_loss import projection_loss
-from unmask.methods.masked_diffusion import cross_entropy
+from unmask.methods.masked_diffusion import cross_entropy, masked_first
 from unmask.methods.method import (
     METHODS,
     Capabilities,
@@ -66,37 +66,45 @@ class Autoregressive(CausalMethod):
         real = padding(valid, x.device)
         # padding before a text must not be context
         text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
-        at = to_device(self._predicted(targets(valid, given)), x.device)
-        total, losses = self._loss_at(at, x, text, real)
-        return Losses(total, {"nll": spread(losses, at, x)})
+        at = to_device(self._predictors(targets(valid, given)).flatten().nonzero()[:, 0], x.device)
+        ids, ones = x.flatten()[at + self.lag], torch.ones(len(at), device=x.device)
+        total, losses = self._loss_at(at, ids, ones, text, real)
+        return Losses(total, {"nll": spread(losses, at + self.lag, x)})
 
     def loss_tensors(
         self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor] | None:
-        scored = targets(valid, given)
-        if not bool(scored.all()):
-            return None  # the number of predicted tokens differs from batch to batch
-        return {"x": x, "at": self._predicted(scored)}
+    ) -> dict[str, Tensor]:
+        at, count = masked_first(self._predictors(targets(valid, given)))
+        weights = (torch.arange(len(at)) < count).float()
+        ids = x.flatten()[(at + self.lag).clamp(max=x.numel() - 1)]
+        tensors = {"x": x, "at": at, "ids": ids, "weights": weights}
+        return tensors if bool(valid.all()) else tensors | {"valid": valid}
 
     def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        x = tensors["x"]
-        return self._loss_at(tensors["at"], x, x, None)[0]
+        text, valid = tensors["x"], tensors.get("valid")
+        if valid is not None:
+            text = text.masked_fill(~valid, self.vocabulary.mask_id)
+        at, ids, weights = tensors["at"], tensors["ids"], tensors["weights"]
+        return self._loss_at(at, ids, weights, text, valid)[0]
 
-    def _predicted(self, scored: Valid) -> Int[Tensor, "tokens"]:
-        """Indices of the predicted tokens, into the flattened batch."""
-        if self.lag:
-            scored = scored & (torch.arange(scored.shape[1]) > 0)
-        return scored.flatten().nonzero()[:, 0]
+    def _predictors(self, scored: Valid) -> Valid:
+        """True at the input positions that predict the scored tokens."""
+        if not self.lag:
+            return scored
+        return torch.cat([scored[:, 1:], torch.zeros_like(scored[:, :1])], 1)
 
     def _loss_at(
-        self, at: Int[Tensor, "tokens"], x: Tokens, text: Tokens, valid: Valid | None
+        self,
+        at: Int[Tensor, "tokens"],
+        ids: Int[Tensor, "tokens"],
+        weights: Float[Tensor, "tokens"],
+        text: Tokens,
+        valid: Valid | None,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
-        """Sum and values of the loss at the tokens `at`; all tensors are on the device."""
-        h = self.backbone.features(self.inputs(text), valid=valid, at=at - self.lag)
-        ids = x.flatten()[at][:, None]
-        ones = torch.ones(len(at), device=x.device)
-        mask_id = self.vocabulary.mask_id
-        return projection_loss(self.backbone.head, mask_id, h, ids, cross_entropy, ones)
+        """Sum and values of the loss of `ids` at input positions; all tensors are on the device."""
+        h = self.backbone.features(self.inputs(text), valid=valid, at=at)
+        head, mask_id = self.backbone.head, self.vocabulary.mask_id
+        return projection_loss(head, mask_id, h, ids[:, None], cross_entropy, weights)
 
     def denoiser(self) -> Denoiser:
         return _CachedDenoiser(self)

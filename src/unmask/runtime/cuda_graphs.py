@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.errors import UnmaskWarning
+
 MOST_SHAPES = 128  # input shapes kept of a function, each with its graph
 MOST_FUNCTIONS = 4  # functions kept: one for each setting of the token sampler
 WARM_UP = 2  # calls of a shape before its capture, in which kernels are chosen and compiled
@@ -100,7 +102,13 @@ class _FixedShape:
                 except RuntimeError:
                     self._capturable = False
             elif self._calls > WARM_UP:
-                self._capture()
+                try:
+                    self._capture()
+                except RuntimeError as error:
+                    self._capturable = False
+                    reason = (str(error).splitlines() or [type(error).__name__])[0]
+                    message = f"no CUDA graph could be captured ({reason}): steps are slower"
+                    warnings.warn(message, UnmaskWarning, stacklevel=2)
         if self._graph is None:
             return self._function(*self._inputs)
         self._graph.replay()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.layers.dropout import dropout_keys
-from unmask.backbones.layers.inference_weights import is_plain
+from unmask.backbones.layers.inference_weights import hooked
 from unmask.randomness import RowStream
 from unmask.runtime.cuda_graphs import CudaGraphs
 from unmask.runtime.device import autocast, to_device
@@ -43,7 +43,7 @@ class GraphStep:
         stream = RowStream(own.seed, number, own.rows, own.config.batch)
         tensors = own.method.loss_tensors(x, valid, given, stream)
         # a hook of the head would run only once, when the graph is captured
-        if tensors is None or not is_plain(own.method.backbone.head):
+        if tensors is None or hooked(own.method.backbone.head):
             return None
         names = tuple(tensors)
         scalars = torch.tensor([lr, max(1, units)], dtype=torch.float32)

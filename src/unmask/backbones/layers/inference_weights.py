@@ -18,19 +18,23 @@ def is_plain(*modules: nn.Module) -> bool:
     An adapter, a quantised layer or a parametrization has another class. A hook may change an output.
     """
     for module in modules:
-        if (
-            type(module) not in _PLAIN
-            or module._forward_hooks
-            or module._forward_pre_hooks
-            or module._backward_hooks
-            or module._backward_pre_hooks
-            or "forward" in module.__dict__  # a hook of accelerate
-        ):
+        if type(module) not in _PLAIN or hooked(module):
             return False
         weight = module._parameters.get("weight")
         if type(weight) not in _WEIGHTS and is_traceable_wrapper_subclass(weight):
             return False  # a plain layer with a quantised weight
     return True
+
+
+def hooked(module: nn.Module) -> bool:
+    """True if a module has a hook, which may change its output."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "forward" in module.__dict__  # a hook of accelerate
+    )
 
 
 class Compilable(nn.Module):

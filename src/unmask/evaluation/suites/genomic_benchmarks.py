@@ -8,7 +8,7 @@ from statistics import NormalDist, mean
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UnmaskError, unknown
-from unmask.evaluation.suites.genomic_sets import FEWEST, OFFICIAL, Examples, read_task
+from unmask.evaluation.suites.genomic_sets import FEWEST, OFFICIAL, Examples, Labelled, read_task
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
 from unmask.options import check_options, option
 
@@ -145,12 +145,16 @@ def _accuracy(model: "Model", examples: Examples, options: Any, seed: int) -> tu
         seed=seed,
     )
     texts, targets = zip(*train, strict=True)
-    fine_tune(classifier, texts, targets, settings, score=lambda: _share(classifier, valid))
+
+    def share(rows: Labelled) -> float:
+        return _share(classifier, rows, options.batch)
+
+    fine_tune(classifier, texts, targets, settings, score=lambda: share(valid))
     cut = rows_for(classifier, [text for text, _ in examples.test]).cut
-    return _share(classifier, examples.test), cut
+    return share(examples.test), cut
 
 
-def _share(classifier: "Bundle", examples: Sequence[tuple[str, int]]) -> float:
+def _share(classifier: "Bundle", examples: Labelled, batch: int) -> float:
     """The share of right classes, by the mean of the logits of both strands."""
     import torch
 
@@ -163,7 +167,7 @@ def _share(classifier: "Bundle", examples: Sequence[tuple[str, int]]) -> float:
     assert method is not None
     texts = [text for text, _ in examples]
     strands = (texts, [reverse_complement(text) for text in texts])
-    plus, minus = (predict(method, rows_for(classifier, each)) for each in strands)
+    plus, minus = (predict(method, rows_for(classifier, each), batch) for each in strands)
     wanted = torch.tensor([target for _, target in examples])
     return float(((plus + minus).argmax(-1) == wanted).double().mean())
 
