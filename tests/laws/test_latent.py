@@ -209,9 +209,16 @@ def test_a_sampler_with_the_exact_denoiser_draws_the_language(name, sampler, fie
     assert p_value(drawn(method, PAIRS, sampler, steps), PAIRS.table) > 1e-3
 
 
-def test_few_steps_draw_another_language_and_more_steps_come_nearer():
-    method = exact("plaid", PAIRS, width=2, gamma_first=-6.0)
-    few, more = (drawn(method, PAIRS, "latent_ancestral", steps) / 2000 for steps in (1, 16))
+@pytest.mark.parametrize(
+    ("name", "sampler", "fields"),
+    [
+        ("plaid", "latent_ancestral", {"width": 2, "gamma_first": -6.0}),
+        ("ssd_lm", "simplex_blocks", {"block": 2}),
+    ],
+)
+def test_few_steps_draw_another_language_and_more_steps_come_nearer(name, sampler, fields):
+    method = exact(name, PAIRS, **fields)
+    few, more = (drawn(method, PAIRS, sampler, steps) / 2000 for steps in (1, 16))
     assert distance(few, PAIRS.table) > 2 * distance(more, PAIRS.table)
 
 
