@@ -8,9 +8,10 @@ import torch
 from builders import small_method
 from kit import Language, distance, gauss_legendre, p_value
 
-from unmask.diffusion.gaussian import GaussianNoise, signal
+from unmask.diffusion.gaussian import StepNoise, signal
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.methods.latent.latent_diffusion import LatentDenoiser, LatentDiffusion
+from unmask.methods.latent.latent_diffusion import LatentDiffusion
+from unmask.methods.latent.vector_method import LatentDenoiser, VectorMethod
 from unmask.randomness import RowStream
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -22,12 +23,12 @@ PAIRS = Language.random(3, 2, seed=2)
 
 def exact(
     name: str, language: Language, reads_guess: bool = True, **fields: object
-) -> LatentDiffusion:
+) -> VectorMethod:
     """A method whose network is Bayes' rule; a certain guess makes a token known, if it reads that."""
     if name in ("plaid", "analog_bits"):
         fields["self_conditioning"] = 0.0
     method = small_method(name, language.size + 1, **fields)
-    assert isinstance(method, LatentDiffusion)
+    assert isinstance(method, VectorMethod)
     method.double()
     with torch.no_grad():
         if name == "plaid":
@@ -57,7 +58,7 @@ def exact(
 
 
 @dataclass(frozen=True)
-class Nodes(GaussianNoise):
+class Nodes(StepNoise):
     """The nodes of a quadrature in place of random numbers."""
 
     nodes: torch.Tensor
@@ -93,9 +94,11 @@ def expected_bound(method: LatentDiffusion, language: Language, count: int = 28)
         ]
     total = 0.0
     for number, (s, t, importance) in enumerate(times):
-        each = [torch.full((rows,), value, dtype=torch.float64) for value in (t, s, importance)]
+        t, s, importance = (
+            torch.full((rows,), value, dtype=torch.float64) for value in (t, s, importance)
+        )
         never, keys = torch.zeros(rows, dtype=torch.bool), torch.zeros(rows, 2, dtype=torch.int32)
-        noise = Nodes(*each, never, never, keys, nodes)
+        noise = Nodes(t, importance, keys, s, never, never, nodes)
         terms = method.nll(x, valid, noise, full_bound=True).terms
         counted = [terms["diffusion"]] if number else terms.values()
         total += sum(float(chance @ values.sum(1)) for values in counted)
@@ -176,7 +179,7 @@ def test_steps_are_drawn_with_the_chance_that_their_weight_undoes(name):
     assert float(noise.importance.mean()) == pytest.approx(int(steps.sum()), rel=0.02)
 
 
-def drawn(method: LatentDiffusion, language: Language, sampler: str, steps: int, rows: int = 2000):
+def drawn(method: VectorMethod, language: Language, sampler: str, steps: int, rows: int = 2000):
     """Counts of the sequences that a sampler draws, with the first token fixed or none."""
     tokens = torch.full((rows, language.length), language.size)
     return _drawn(method, language, sampler, steps, tokens)
@@ -206,9 +209,16 @@ def test_a_sampler_with_the_exact_denoiser_draws_the_language(name, sampler, fie
     assert p_value(drawn(method, PAIRS, sampler, steps), PAIRS.table) > 1e-3
 
 
-def test_few_steps_draw_another_language_and_more_steps_come_nearer():
-    method = exact("plaid", PAIRS, width=2, gamma_first=-6.0)
-    few, more = (drawn(method, PAIRS, "latent_ancestral", steps) / 2000 for steps in (1, 16))
+@pytest.mark.parametrize(
+    ("name", "sampler", "fields"),
+    [
+        ("plaid", "latent_ancestral", {"width": 2, "gamma_first": -6.0}),
+        ("ssd_lm", "simplex_blocks", {"block": 2}),
+    ],
+)
+def test_few_steps_draw_another_language_and_more_steps_come_nearer(name, sampler, fields):
+    method = exact(name, PAIRS, **fields)
+    few, more = (drawn(method, PAIRS, sampler, steps) / 2000 for steps in (1, 16))
     assert distance(few, PAIRS.table) > 2 * distance(more, PAIRS.table)
 
 

@@ -13,7 +13,7 @@ from unmask.diffusion.nelbo import uniform_prior
 from unmask.diffusion.process import UniformProcess
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.methods.method import METHODS
-from unmask.methods.uniform_diffusion import Replacements, UniformDiffusion
+from unmask.methods.uniform_diffusion import Replacements, TokenDenoiser, UniformDiffusion
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS
@@ -194,3 +194,37 @@ def test_a_prompt_is_exact_only_for_a_network_that_trained_with_prompts_without_
         assert p_value(counts, wanted) < 1e-3
     assert distance(many, 1000 * wanted) < distance(few, 1000 * wanted)
     assert distance(many, 1000 * wanted) < distance(1000 * alone, 1000 * wanted) / 2
+
+
+@torch.no_grad()
+def unrolled(steps: int, rows: int = 400) -> tuple[float, float]:
+    """Share of the texts that are sentences of a language, and their distance from its distribution.
+
+    The network is Bayes' rule of SUNDAE's noise: each share of replaced tokens is equally likely.
+    """
+    generator, size, length = torch.Generator().manual_seed(7), 20, 8
+    sentences = torch.randint(size, (60, length), generator=generator)
+    p = torch.rand(60, generator=generator).double() + 0.05
+    p, same = p / p.sum(), torch.arange(length + 1)
+    share = gauss_legendre(24)[0][:, None]
+    seen = (1 - share + share / size) ** same * (share / size) ** (length - same)
+    seen = gauss_legendre(24)[1] @ seen  # q(text | sentence), by the number of equal tokens
+
+    def log_x_theta(z: Tensor, t: Tensor, at: tuple[Tensor, Tensor]) -> Tensor:
+        weight = p * seen[(z[:, None] == sentences).sum(-1)]
+        weight = weight / weight.sum(1, keepdim=True)
+        one_hot = nn.functional.one_hot(sentences, size + 1).double()
+        return torch.einsum("rs,slv->rlv", weight, one_hot)[at].log()
+
+    canvas = Canvas(torch.full((rows, length), size), size)
+    task = SamplingTask(list(range(rows)), schedule("loglinear"), watched=False)
+    denoiser = TokenDenoiser(UniformProcess(size + 1, size), log_x_theta)
+    frames = SAMPLERS.build("unrolled", steps=steps).generate(denoiser, canvas, task)
+    found = (last_frame(frames, canvas).tokens[:, None] == sentences).all(-1).double()
+    return float(found.sum(1).mean()), float((found.mean(0) - p).abs().sum() / 2)
+
+
+def test_sundaes_sampler_writes_sentences_of_the_language_as_its_steps_grow():
+    (few, _), (many, apart) = unrolled(4), unrolled(64)
+    assert 0.2 < few < 0.6
+    assert many > 0.98 and apart < 0.25

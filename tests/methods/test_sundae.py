@@ -48,5 +48,21 @@ def test_a_step_draws_a_share_of_the_open_positions_again():
     frames = list(sampler.generate(method.denoiser(), canvas, task))
     assert len(frames) == 6
     assert all((frame.tokens[:, 3] == 5).all() and (frame.tokens != 10).all() for frame in frames)
-    changed = torch.stack([frame.changed.double() for frame in frames[1:]]).mean()
+    changed = torch.stack([frame.changed.double() for frame in frames[1:-1]]).mean()
     assert float(changed) == pytest.approx(0.3 * 11 / 12 * 0.9, abs=0.03)
+
+
+@torch.no_grad()
+def test_the_first_step_leaves_noise_and_the_last_step_none():
+    method = small_method("sundae")
+    method.backbone.head.bias[7] = 1e3  # the network is certain of one token
+    canvas = Canvas(torch.full((60, 20), 10), 10)
+    task = SamplingTask(list(range(60)), method.schedule)
+    sampler = SAMPLERS.build("unrolled", steps=3, share=0.3)
+    shares = [
+        float((frame.tokens == 7).double().mean())
+        for frame in sampler.generate(method.denoiser(), canvas, task)
+    ]
+    still = [1 - 0.7, 1 - 0.7**2]  # drawn so far; a tenth of the others are the token by chance
+    assert shares[:2] == [pytest.approx(drawn + (1 - drawn) / 10, abs=0.04) for drawn in still]
+    assert shares[2] == 1

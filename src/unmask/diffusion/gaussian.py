@@ -140,15 +140,9 @@ def step_divergence(
 
 @dataclass(frozen=True)
 class GaussianNoise(RowNoise):
-    """Times of each row, and the keys of its normal noise, which the device computes.
+    """A time and a weight of each row, and the keys of its normal noise, which the device computes."""
 
-    The mean of f over the steps (or over uniform t) is E[importance * f(s, t)].
-    """
-
-    s: Float64[Tensor, "rows"]  # time before t in a bound of T steps; t itself in continuous time
     importance: Float64[Tensor, "rows"]
-    start: Bool[Tensor, "rows"]  # True at rows that train the reconstruction, at t = 0
-    guessed: Bool[Tensor, "rows"]  # True at rows with self-conditioning
     keys: Keys
 
     def normal(
@@ -163,6 +157,15 @@ class GaussianNoise(RowNoise):
         """
         keys = to_device(self.keys, like.device)
         return keyed_normals(keys, site, like.shape[1], like.shape[2], like.dtype, first)
+
+
+@dataclass(frozen=True)
+class StepNoise(GaussianNoise):
+    """Noise of a bound: the mean of f over the steps (or over uniform t) is E[importance * f(s, t)]."""
+
+    s: Float64[Tensor, "rows"]  # time before t in a bound of T steps; t itself in continuous time
+    start: Bool[Tensor, "rows"]  # True at rows that train the reconstruction, at t = 0
+    guessed: Bool[Tensor, "rows"]  # True at rows with self-conditioning
 
 
 class GammaSchedule(ABC):

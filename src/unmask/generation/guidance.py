@@ -18,7 +18,7 @@ from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.gaussian import signal
 from unmask.errors import UnmaskError, unknown
 from unmask.generation.sampling_params import SamplingParams
-from unmask.methods.latent.latent_diffusion import LatentDenoiser, Vectors
+from unmask.methods.latent.vector_method import LatentDenoiser, Vectors
 from unmask.methods.method import METHODS, Capabilities, methods_that
 from unmask.methods.token_classifier import TokenClassifier
 from unmask.shapes import At, LogProbabilities, Tokens

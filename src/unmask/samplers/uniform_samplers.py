@@ -63,7 +63,9 @@ class UniformAncestral(Sampler):
 class Unrolled(Sampler):
     """SUNDAE's sampler: each step draws a share of the tokens again, at a low temperature.
 
-    The first step draws all open positions. The temperature of the options multiplies its own.
+    The other tokens of the first steps are uniform, which the network takes for noise. If the first step drew
+    all of them, independent tokens would pass for text. The last step draws every position that no step has
+    drawn. The temperature of the options multiplies its own.
     """
 
     unrolled = revises = True
@@ -81,12 +83,13 @@ class Unrolled(Sampler):
         """Frames of the text. The positions of a step are drawn independently of the network."""
         process = cast(UniformDenoiser, denoiser).process
         state = uniform_start(denoiser, canvas, task, process)
-        start = torch.zeros(len(state.z), dtype=torch.float64)
+        start, noise = torch.zeros(len(state.z), dtype=torch.float64), canvas.open
         for step in range(self.steps):
-            chosen = canvas.open
-            if step:
-                moved = state.uniforms("move", step) < self.share
-                chosen = chosen & moved.to(chosen.device)
+            moved = (state.uniforms("move", step) < self.share).to(noise.device)
+            chosen = canvas.open & moved
+            if step == self.steps - 1:
+                chosen = chosen | noise
+            noise = noise & ~chosen
             for places in state.parts(chosen):
                 view = state.look(places, start)
                 sharp = sharpen(view.log_probabilities, self.sharpness)

@@ -7,18 +7,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from unmask.diffusion.gaussian import CosineSignal, GaussianNoise, signal
+from unmask.diffusion.gaussian import CosineSignal, StepNoise, signal
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.errors import UnmaskError
-from unmask.methods.latent.latent_diffusion import (
+from unmask.methods.latent.latent_diffusion import LatentBatch, LatentDiffusion, Terms, check_share
+from unmask.methods.latent.vector_method import (
     FixedCodes,
-    LatentBatch,
-    LatentDiffusion,
     Outputs,
-    Terms,
     TokenLogProbs,
     Vectors,
-    check_share,
     full_precision,
 )
 from unmask.methods.method import METHODS
@@ -67,7 +64,7 @@ class AnalogBits(LatentDiffusion):
         alpha, sigma = signal(gamma_0[:, None, None])
         return self._by_bits(2 * alpha / sigma**2 * z_0)
 
-    def training_noise(self, stream: RowStream, valid: Valid) -> GaussianNoise:
+    def training_noise(self, stream: RowStream, valid: Valid) -> StepNoise:
         return self.uniform_noise(stream)
 
     def training_terms(self, batch: LatentBatch) -> Terms:

@@ -7,17 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unmask.diffusion.gaussian import GaussianNoise, SquareRoot, Variance, signal
+from unmask.diffusion.gaussian import SquareRoot, StepNoise, Variance, signal
 from unmask.diffusion.parameterization import subs_log_probs, zero_masked
 from unmask.errors import UnmaskError, unknown
-from unmask.methods.latent.latent_diffusion import (
-    LatentBatch,
-    LatentDiffusion,
+from unmask.methods.latent.latent_diffusion import LatentBatch, LatentDiffusion, Terms, check_share
+from unmask.methods.latent.vector_method import (
     Outputs,
-    Terms,
     TokenLogProbs,
     Vectors,
-    check_share,
     full_precision,
 )
 from unmask.methods.method import METHODS, ParameterGroup
@@ -92,7 +89,7 @@ class DiffusionLM(LatentDiffusion):
         """The rounding p(token | z_0), by the inner product with each code."""
         return self._round(z_0)
 
-    def training_noise(self, stream: RowStream, valid: Valid) -> GaussianNoise:
+    def training_noise(self, stream: RowStream, valid: Valid) -> StepNoise:
         return self.uniform_noise(stream)
 
     def training_terms(self, batch: LatentBatch) -> Terms:

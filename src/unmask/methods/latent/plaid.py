@@ -8,17 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.diffusion.gaussian import GaussianNoise, LearnedGamma, signal
+from unmask.diffusion.gaussian import LearnedGamma, StepNoise, signal
 from unmask.diffusion.parameterization import zero_masked
 from unmask.errors import UnmaskError
-from unmask.methods.latent.latent_diffusion import (
-    LatentBatch,
-    LatentDiffusion,
+from unmask.methods.latent.latent_diffusion import LatentBatch, LatentDiffusion, Terms, check_share
+from unmask.methods.latent.vector_method import (
     Outputs,
-    Terms,
     TokenLogProbs,
     Vectors,
-    check_share,
     chosen,
     full_precision,
 )
@@ -84,7 +81,7 @@ class Plaid(LatentDiffusion):
         self, z: Vectors, gamma: Float[Tensor, "rows"], guess: Vectors, valid: Valid | None = None
     ) -> Outputs:
         """log p(token | z_t): the network's logits plus log p(z_t | token), which needs no learning."""
-        logits = self.network(z, gamma, guess, valid)
+        logits = super().predict(z, gamma, guess, valid)
         alpha, sigma = signal(gamma[:, None, None])
         with full_precision(z):
             # scaled before the product, which is much larger than z
@@ -98,7 +95,7 @@ class Plaid(LatentDiffusion):
     def log_tokens(self, prediction: Outputs) -> TokenLogProbs:
         return prediction
 
-    def training_noise(self, stream: RowStream, valid: Valid) -> GaussianNoise:
+    def training_noise(self, stream: RowStream, valid: Valid) -> StepNoise:
         """Noise of the bound, with some rows at t = 0, which train the reconstruction term instead."""
         noise, share = self.uniform_noise(stream), self.config.reconstructed
         start = stream.uniform("start", 1)[:, 0] < share

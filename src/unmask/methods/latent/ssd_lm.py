@@ -12,19 +12,18 @@ from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import projection_loss
-from unmask.methods.latent.latent_diffusion import (
+from unmask.methods.latent.vector_method import (
     FixedCodes,
-    LatentBatch,
     LatentDenoiser,
-    LatentDiffusion,
     Outputs,
-    Terms,
     TokenLogProbs,
+    VectorMethod,
     Vectors,
+    uniform_times,
 )
 from unmask.methods.masked_diffusion import cross_entropy
 from unmask.methods.method import METHODS, Losses, spread, targets
-from unmask.randomness import RowStream
+from unmask.randomness import RowStream, stream_keys
 from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
 
@@ -37,11 +36,11 @@ class BlockNoise(GaussianNoise):
 
 
 @METHODS.register("ssd_lm")
-class SSDLM(LatentDiffusion):
+class SSDLM(VectorMethod):
     """Diffusion of simplex codes in blocks after a context, trained with a cross-entropy."""
 
     certificate = "none"
-    capabilities = replace(LatentDiffusion.capabilities, infill=False, blocks=True, score=False)
+    capabilities = replace(VectorMethod.capabilities, infill=False, blocks=True, score=False)
     noise_schedule = "cosine"
     loss_weight = "cross-entropy"
     sampler = "simplex_blocks"
@@ -95,13 +94,13 @@ class SSDLM(LatentDiffusion):
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
     ) -> BlockNoise:
         """Uniform times, and a block of each row that begins at a random target."""
-        parts = vars(self.uniform_noise(stream))
         count, rank = valid.sum(1), valid.cumsum(1)
         first = (stream.uniform("block", 1)[:, 0] * count).long() + 1
         block = (rank == first[:, None]).int().argmax(1)
-        targets = (self._window(valid, block) & valid).sum(1)
-        importance = count.double() / targets.clamp(min=1)
-        return BlockNoise(**{**parts, "importance": importance}, block=block)
+        columns = torch.arange(valid.shape[1])
+        window = (columns >= block[:, None]) & (columns < block[:, None] + self.config.block)
+        importance = count.double() / (window & valid).sum(1).clamp(min=1)
+        return BlockNoise(uniform_times(stream), importance, stream_keys(stream, "gaussian"), block)
 
     def nll(
         self,
@@ -116,47 +115,38 @@ class SSDLM(LatentDiffusion):
         This method has no bound: with `full_bound` it is the same loss.
         """
         assert isinstance(noise, BlockNoise)
-        parts = (
-            noise.t,
-            noise.importance,
-            noise.block,
-            noise.keys,
-            *self._seen(valid, given, noise),
-        )
-        t, importance, block, keys, *seen = (to_device(part, x.device) for part in parts)
-        moved = replace(noise, t=t, importance=importance, block=block, keys=keys)
-        total, values, at = self._block_loss(x, moved, *seen)
+        tensors = self._tensors(x, valid, given, noise)
+        moved = {name: to_device(part, x.device) for name, part in tensors.items()}
+        total, values, at = self._block_loss(moved)
         return Losses(total, {"diffusion": spread(values, at, x)})
 
     def loss_tensors(
         self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
     ) -> dict[str, Tensor] | None:
-        noise = self.noise(stream, targets(valid, given))
-        seen, known, scored = self._seen(valid, given, noise)
-        return {"x": x, **vars(noise), "seen": seen, "known": known, "scored": scored}
+        return self._tensors(x, valid, given, self.noise(stream, targets(valid, given)))
 
     def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        noise = BlockNoise(**{field.name: tensors[field.name] for field in fields(BlockNoise)})
-        seen = (tensors[name] for name in ("seen", "known", "scored"))
-        return self._block_loss(tensors["x"], noise, *seen)[0]
+        return self._block_loss(tensors)[0]
 
-    def _seen(
-        self, valid: Valid, given: Valid | None, noise: BlockNoise
-    ) -> tuple[Valid, Valid, Valid]:
-        """True at tokens that the network sees, at those that are known, and at those of the loss."""
+    def _tensors(
+        self, x: Tokens, valid: Valid, given: Valid | None, noise: BlockNoise
+    ) -> dict[str, Tensor]:
+        """Inputs of `_block_loss`: True at tokens that the network sees, at known ones, at those of the loss."""
         columns, block = torch.arange(valid.shape[1]), noise.block[:, None]
         known = (columns < block).to(valid.device)
         known = known if given is None else given | known
         seen = valid & (columns < block + self.config.block).to(valid.device)
-        return seen, known, seen & ~known
+        return {"x": x, **vars(noise), "seen": seen, "known": known, "scored": seen & ~known}
 
     def _block_loss(
-        self, x: Tokens, noise: BlockNoise, seen: Valid, known: Valid, scored: Valid
+        self, tensors: Mapping[str, Tensor]
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"], Int64[Tensor, "tokens"]]:
         """Sum and values of the cross-entropy at the tokens of the blocks, and their indices.
 
         Vectors [rows, block, vocabulary] are large, so only those of the block are computed.
         """
+        noise = BlockNoise(**{field.name: tensors[field.name] for field in fields(BlockNoise)})
+        x, seen, known, scored = (tensors[name] for name in ("x", "seen", "known", "scored"))
         (rows, length), vocabulary = x.shape, self.vocabulary.size
         size = min(self.config.block, length)
         first = noise.block.clamp(max=length - size)  # a block at the end begins in its context
@@ -179,15 +169,8 @@ class SSDLM(LatentDiffusion):
             )
         return total, values, at
 
-    def training_terms(self, batch: LatentBatch) -> Terms:
-        raise NotImplementedError("the loss is that of `nll`, which reads one block of each row")
-
     def denoiser(self) -> "BlockDenoiser":
         return BlockDenoiser(self)
-
-    def _window(self, valid: Valid, block: Int64[Tensor, "rows"]) -> Valid:
-        columns = torch.arange(valid.shape[1])
-        return (columns >= block[:, None]) & (columns < block[:, None] + self.config.block)
 
 
 @dataclass(frozen=True)
