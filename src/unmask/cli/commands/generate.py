@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unmask.cli.checks import check_model, check_source
 from unmask.cli.output.terminal import Stopwatch
 from unmask.cli.parser import (
     Commands,
@@ -202,16 +203,19 @@ def _write(
 
     In a terminal a single text is shown step by step by default: its first tokens appear after one step.
     """
-    from rich.console import Console
-
-    from unmask.model import load
-
     if args.watch and args.json:
         raise UnmaskError("--watch and --json exclude each other: give one of them")
     if args.watch and (args.out or args.format):
         raise UnmaskError("--watch shows texts in the terminal: leave --out and --format out")
     if args.out is not None:
         check_place(args.out)
+    retrieve = getattr(args, "retrieve", None)
+    check_model(args.model)
+    check_source(retrieve)
+    from rich.console import Console
+
+    from unmask.model import load
+
     model = load(args.model, **given(args, "device", "precision", "compile"))
     options |= given(args, *(one.name for one in sampling_options("cli")))
     if "guide" in options:
@@ -221,11 +225,12 @@ def _write(
 
         options["order_policy"] = OrderPolicy.load(options["order_policy"])
         options.setdefault("sampler", "learned_order")
+    if not args.json:
+        _announce_windows(model, options.get("length"))
     clock = Stopwatch()
     arguments = {"prompts" if verb == "generate" else verb: text}
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
     plain = not (args.json or args.out or args.format)
-    retrieve = getattr(args, "retrieve", None)
     watchable = render is str and not several and plain and _interactive() and not retrieve
     if args.watch or (args.watch is None and watchable):
         from unmask.generation.display import watch
@@ -269,6 +274,16 @@ def _write(
     if args.time:
         seconds = time.perf_counter() - start
         clock.print_times(sum(len(r.ids) for r in written), [r.calls for r in written], seconds)
+
+
+def _announce_windows(model: "Model", length: Any) -> None:
+    """Prints a line if a text is longer than the model's rows."""
+    if isinstance(length, int) and length > model.length and not model.conditional:
+        print(
+            f"the model reads {model.length} tokens: a text of {length} is written in windows "
+            "('unmask samplers semi_autoregressive')",
+            file=sys.stderr,
+        )
 
 
 def _with_context(model: "Model", args: Namespace) -> Callable[..., Iterator["Result"]]:
