@@ -155,7 +155,9 @@ def test_a_paired_difference_has_the_error_of_the_difference():
     reported = float(errors.square().mean().sqrt())
     assert reported == pytest.approx(float(change.std()), rel=4 / math.sqrt(2 * 59))
     assert reported < min(both) / 2
-    parts = [likelihood(second, texts, draws=3, seed=59, shard=(i, 2), keep_rows=True) for i in (0, 1)]
+    parts = [
+        likelihood(second, texts, draws=3, seed=59, shard=(i, 2), keep_rows=True) for i in (0, 1)
+    ]
     saved = [Sums.from_dict(json.loads(json.dumps(part.sums.to_dict()))) for part in parts]
     joined = Bound.from_sums(saved[0] + saved[1])
     assert paired_difference(pair[0], joined) == pytest.approx(found[-1], rel=1e-3)

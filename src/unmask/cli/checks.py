@@ -22,7 +22,9 @@ def check_source(source: str | None) -> None:
 def check_settings(overrides: list[tuple[str, str]]) -> None:
     """Raises an error if a setting names a text or a model that does not exist."""
     for name, value in overrides:
-        if name in ("data.train", "data.valid") and not value.startswith("["):  # a list is a mixture
+        if name in ("data.train", "data.valid") and not value.startswith(
+            "["
+        ):  # a list is a mixture
             check_source(value)
         elif name == "init_from" and value:
             check_model(value)
