@@ -30,6 +30,7 @@ from unmask.files.storage import check_place, replace
 from unmask.generation.sampling_params import sampling_options
 
 if TYPE_CHECKING:
+    from unmask.data.retrieval import Retriever
     from unmask.generation.generator import Result
     from unmask.model import Model
 
@@ -163,8 +164,8 @@ def generate(args: Namespace) -> None:
             raise UnmaskError(
                 "--retrieve searches with the prompt, and there is none: give --prompt"
             )
-        if args.watch:
-            raise UnmaskError("--watch shows one text, without its context: leave --retrieve out")
+        if args.watch and len(args.prompt) > 1:
+            raise UnmaskError("--watch shows the texts of one context: give one --prompt")
         if args.passages < 1:
             raise UnmaskError(f"--passages must be 1 or more, not {args.passages}")
     _write(args, "generate", args.prompt, options)
@@ -231,10 +232,12 @@ def _write(
     arguments = {"prompts" if verb == "generate" else verb: text}
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
     plain = not (args.json or args.out or args.format)
-    watchable = render is str and not several and plain and _interactive() and not retrieve
+    watchable = render is str and not several and plain and _interactive()
     if args.watch or (args.watch is None and watchable):
         from unmask.generation.display import watch
 
+        if retrieve is not None:
+            options["context"] = _retriever(args).search(args.prompt[0], args.passages)
         frames = model.stream(**arguments, **options)
         last = watch(
             frames,
@@ -288,10 +291,9 @@ def _announce_windows(model: "Model", length: Any) -> None:
 
 def _with_context(model: "Model", args: Namespace) -> Callable[..., Iterator["Result"]]:
     """A function with the arguments of `texts`; each prompt gets the paragraphs that fit it best."""
-    from unmask.data.retrieval import Retriever
     from unmask.randomness import row_seeds
 
-    retriever = Retriever.of(args.retrieve)
+    retriever = _retriever(args)
 
     def texts(seed: int = 0, n: int = 1, **options: Any) -> Iterator["Result"]:
         seeds = row_seeds(seed, n * len(args.prompt))  # as without retrieval
@@ -300,6 +302,12 @@ def _with_context(model: "Model", args: Namespace) -> Callable[..., Iterator["Re
             yield from model.texts([prompt], seed=seeds[n * number : n * (number + 1)], **own)
 
     return texts
+
+
+def _retriever(args: Namespace) -> "Retriever":
+    from unmask.data.retrieval import Retriever
+
+    return Retriever.of(args.retrieve)
 
 
 def _format(args: Namespace, dna: bool) -> str:
