@@ -18,6 +18,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 OVERRIDES = """\
 Any field of the configuration can be set, as --section.field value:
   --training.steps 1000 --data.length 64 --training.validate-every 50
+In an option, - and _ are the same: --data.label-field sets data.label_field.
 A component is chosen by its name, which resets its fields to their defaults:
   --method sedd --schedule cosine
 'unmask config RECIPE' prints every field with its value.
@@ -142,7 +143,7 @@ def add_options(
     An option that is not given is absent from the namespace: its dataclass sets the default.
     """
     for one in options:
-        name = one.name if "." in one.name else one.name.replace("_", "-")
+        name = one.name.replace("_", "-")
         if one.name in {*(action.dest for action in parser._actions), *parser._defaults}:
             raise UnmaskError(
                 f"{parser.prog} has an option {one.name} already: rename the new option"
