@@ -162,7 +162,11 @@ class Trainer:
         return self.checkpointer.snapshot.averages()
 
     def measure_start(self) -> ValidationResult | None:
-        """Measures the validation bound of the initial weights, for a run that starts from a model."""
+        """Measures the validation bound of the initial weights, for a run that starts from a model.
+
+        Returns:
+            The result; None without a validation.
+        """
         if self.validate is None:
             return None
         with self._evaluating():
