@@ -140,6 +140,7 @@ def test_help_does_not_import_torch():
 
 def test_a_missing_file_is_an_error_before_torch_is_imported():
     wrong = {
+        "train finetune": "finetune has no text to train on: give --data.train FILE",
         "train finetune --data.train none.txt": "no file or folder none.txt",
         "train finetune --data.train=none.txt --init-from storeis": "no file or folder none.txt",
         "train demo --init_from storeis": "no model 'storeis'; did you mean 'stories'?",

@@ -9,7 +9,7 @@ from unmask.cli.checks import check_settings
 from unmask.cli.output.tables import size_text
 from unmask.cli.parser import Commands, add_examples
 from unmask.errors import UnmaskError
-from unmask.recipes import locate
+from unmask.recipes import locate, require_text
 
 
 def add(commands: Commands) -> None:
@@ -56,6 +56,8 @@ def train(args: Namespace) -> None:
     run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
     # before the first line, and before the import of torch, which takes seconds
     locate(args.recipe)
+    if not (run / "config.yaml").is_file():  # a run that has begun keeps its text
+        require_text(args.recipe, dict(args.overrides))
     check_settings(args.overrides)
     if _is_main():
         _say(f"recipe {args.recipe}, run folder {run}")
