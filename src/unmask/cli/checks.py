@@ -13,9 +13,9 @@ def check_model(model: str) -> None:
         locate(model)
 
 
-def check_source(source: str | None) -> None:
+def check_source(source: str) -> None:
     """Raises an error if a source is a path without a file or folder."""
-    if source and scheme_of(source) is None:
+    if scheme_of(source) is None:
         open_corpus(source, Fields(AUTO, "text"))
 
 

@@ -113,8 +113,8 @@ def _load(args: Namespace) -> Any:
         )
     check_model(args.model)
     for one in options_of(SUITES[args.suite].Options, "cli"):
-        if one.metavar == "SOURCE":
-            check_source(getattr(args, one.name, None))
+        if one.metavar == "SOURCE" and getattr(args, one.name, None) is not None:
+            check_source(getattr(args, one.name))
     from unmask.model import load
 
     return load(args.model, **given(args, *_LOADING))

@@ -212,7 +212,8 @@ def _write(
         check_place(args.out)
     retrieve = getattr(args, "retrieve", None)
     check_model(args.model)
-    check_source(retrieve)
+    if retrieve is not None:
+        check_source(retrieve)
     from rich.console import Console
 
     from unmask.model import load

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,7 +31,7 @@ from unmask.registry import Registry
 
 ELSEWHERE = "elsewhere:"  # scheme of a file on the machine where a model was trained
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio
-_FEW = 200  # documents up to which their sizes decide about the held-out ones
+_FEW = 200  # most documents of a corpus whose sizes decide about the held-out ones
 _IN_MEMORY = 2**26  # bytes of documents kept in memory; more go to a temporary file
 
 
@@ -78,9 +78,21 @@ class Corpus:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The characters of each document, if there are few; empty if there are many."""
-        found = [sum(map(len, sides([document]))) for document in islice(self, _FEW + 1)]
-        return tuple(found) if len(found) <= _FEW else ()
+        """The characters of each document, if there are few; empty if there are many.
+
+        The next pass over the documents continues this one, so they are not read again.
+        """
+        documents = self._documents()
+        read: list[str] = []
+        found: list[int] = []
+        for document in documents:
+            read.append(document)
+            found.append(sum(map(len, sides([document]))))
+            if len(found) > _FEW or sum(found) > _IN_MEMORY:
+                found = []
+                break
+        self.__dict__["_begun"] = chain(read, documents)
+        return tuple(found)
 
     @property
     def endless(self) -> bool:
@@ -93,6 +105,10 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         """The documents in order, without blank ones."""
+        begun: Iterator[str] | None = self.__dict__.pop("_begun", None)
+        return self._documents() if begun is None else begun
+
+    def _documents(self) -> Iterator[str]:
         empty = True
         self.faults.begin()
         for document in self.read():
