@@ -323,7 +323,7 @@ def test_train_takes_the_run_folder_from_the_recipe(monkeypatch, capsys):
         "unmask.runs.train.train", lambda config, run, **_: calls.append((config, run))
     )
     assert main(["train", "demo", "--training.steps", "2"]) == 0
-    assert main(["train", "demo", "--run", "elsewhere"]) == 0
+    assert main(["train", "demo", "--run", "elsewhere", "--data.valid", ""]) == 0
     assert [run for _, run in calls] == [Path("runs/demo"), Path("elsewhere")]
     assert calls[0][0] == resolve(load_recipe("demo"), [("training.steps", "2")])
 

@@ -22,9 +22,8 @@ def check_source(source: str) -> None:
 def check_settings(overrides: list[tuple[str, str]]) -> None:
     """Raises an error if a setting names a text or a model that does not exist."""
     for name, value in overrides:
-        if name in ("data.train", "data.valid") and not value.startswith(
-            "["
-        ):  # a list is a mixture
+        mixture = value.startswith("[")
+        if value and name in ("data.train", "data.valid") and not mixture:
             check_source(value)
-        elif name == "init_from" and value:
+        elif value and name == "init_from":
             check_model(value)

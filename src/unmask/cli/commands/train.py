@@ -56,9 +56,9 @@ def train(args: Namespace) -> None:
     run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
     # before the first line, and before the import of torch, which takes seconds
     locate(args.recipe)
-    if not (run / "config.yaml").is_file():  # a run that has begun keeps its text
+    if not (run / "config.yaml").is_file():  # a run that has begun may have lost its first model
         require_text(args.recipe, dict(args.overrides))
-    check_settings(args.overrides)
+        check_settings(args.overrides)
     if _is_main():
         _say(f"recipe {args.recipe}, run folder {run}")
     from unmask.runs.auto_recipe import fitted

@@ -321,7 +321,7 @@ def _rows(bound: "Bound") -> str:
     if bound.sums is None:
         return ""
     if bound.sums.rows == bound.sums.conditions.rows:
-        return f"all {bound.sums.rows:,}"
+        return f"{bound.sums.rows:,}, all of the text"
     rows = ", ".join(f"{start} to {stop - 1}" for start, stop in bound.sums.parts)
     return f"{rows} of {bound.sums.conditions.rows}"
 
