@@ -35,6 +35,7 @@ def config(folder: Path, **options: str) -> Any:
 def test_a_prompt_is_few_calls_and_files_away_from_its_text(model, monkeypatch):
     """The command is traced after the model is loaded and one-time work is done."""
     monkeypatch.setattr("unmask.model.load", lambda path, **options: model)
+    monkeypatch.setattr("unmask.cli.commands.generate.check_model", lambda path: None)
     command = ["generate", "x", "--prompt", "the", "--length", "12", "--steps", "4"]
     assert main(command) == 0
     with Walk() as walk:

@@ -156,6 +156,7 @@ class Model(Bundle):
         edit: str | None = None,
         length: Length = None,
         stop: bool = True,
+        context: str | Sequence[str] = (),
         remask: float | None = None,
         remask_span: tuple[int, int] | None = None,
         remask_uncertain: int | None = None,
@@ -171,6 +172,7 @@ class Model(Bundle):
             edit: a text to rewrite a part of, as `edit` takes it.
             length: as `generate` takes it.
             stop: as `generate` takes it.
+            context: as `generate` takes it; the frames leave it out.
             remask: the share of `edit` to rewrite.
             remask_span: the tokens of `edit` to rewrite.
             remask_uncertain: the number of least likely tokens of `edit` to rewrite.
@@ -186,7 +188,7 @@ class Model(Bundle):
             >>> bool((frames[-1].tokens == model.tokenizer.vocabulary.mask_id).any())
             False
         """
-        given = _given(length=length, stop=None if stop else stop)
+        given = _given(length=length, stop=None if stop else stop, context=context or None)
         given |= _given(remask=remask, remask_span=remask_span, remask_uncertain=remask_uncertain)
         given |= _given(remask_style=remask_style, style=style)
         return self._generator(prompts, fill, edit, {**given, **options}).frames()

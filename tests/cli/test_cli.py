@@ -59,6 +59,7 @@ class FakeModel:
     config = RunConfig()
     tokenizer = ByteTokenizer()
     precision, digest = "fp32", "0123456789abcdef"
+    length, conditional = 64, False
     method = SimpleNamespace(capabilities=Capabilities(causal=True))
 
     def __init__(self, certificate: str = "upper") -> None:
@@ -137,6 +138,31 @@ def test_help_does_not_import_torch():
     assert out.splitlines()[-1] == "False False"
 
 
+def test_a_missing_file_is_an_error_before_torch_is_imported():
+    wrong = {
+        "train finetune": "finetune has no text to train on: give --data.train FILE",
+        "train finetune --data.train none.txt": "no file or folder none.txt",
+        "train finetune --data.train=none.txt --init-from storeis": "no file or folder none.txt",
+        "train demo --init_from storeis": "no model 'storeis'; did you mean 'stories'?",
+        "train demo --data.valid none": "no file or folder none",
+        "generate storeis": "no model 'storeis'; did you mean 'stories'?",
+        "generate stories --prompt a --retrieve none": "no file or folder none",
+        "fill runs/none a[MASK]": "no model 'runs/none': give a run folder",
+        "edit stories none.txt --remask 0.1": "no file none.txt",
+        "evaluate runs/none": "no model 'runs/none': give a run folder",
+        "evaluate infilling stories --data none": "no file or folder none",
+    }
+    code = (
+        "import sys; from unmask.cli import main\n"
+        "for line in sys.argv[1:]: assert main(line.split()) == 2\n"
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *wrong], capture_output=True, text=True)
+    assert done.stdout == "False False\n", done.stderr
+    for line, start in zip(done.stderr.splitlines(), wrong.values(), strict=True):
+        assert line.removeprefix("unmask: error: ").startswith(start)
+
+
 def test_python_dash_m_runs_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "unmask", "trian"], capture_output=True, text=True, check=False
@@ -154,6 +180,16 @@ def test_python_dash_m_runs_the_command():
         ["demo", "--training.steps", "7", "--method", "d3pm", "--seed", "-1"],
         ["--training.steps=7", "--method=d3pm", "demo", "--seed=-1"],
         ["--training.steps", "7", "--seed", "-1", "--method", "d3pm", "demo"],
+        [
+            "demo",
+            "--training.steps",
+            "7",
+            "--method",
+            "d3pm",
+            "--seed",
+            "-1",
+            "--data.label-dropout=0.1",
+        ],
     ],
 )
 def test_config_prints_what_the_overrides_make(argv, capsys):
@@ -182,7 +218,7 @@ def test_lists_name_all_registered_components(capsys):
 
 
 def test_generate_passes_only_given_options(model, capsys):
-    assert main(["generate", "m", "--prompt", "a", "--prompt", "b", "--top-k", "5"]) == 0
+    assert main(["generate", "stories", "--prompt", "a", "--prompt", "b", "--top-k", "5"]) == 0
     assert model.asked == {"prompts": ["a", "b"], "top_k": 5}
     assert capsys.readouterr().out == "once [bold]upon[/bold]\n\na time\n"
 
@@ -194,21 +230,30 @@ def test_a_text_is_printed_before_the_next_is_written(model, capsys, monkeypatch
         yield Written("second")
 
     monkeypatch.setattr(model, "texts", texts)
-    assert main(["generate", "runs/x"]) == 0
+    assert main(["generate", "stories"]) == 0
     assert capsys.readouterr().out == "\nsecond\n"
 
 
 def test_generate_prints_json_lines(model, capsys):
-    assert main(["generate", "m", "--json", "--length", "9", "--seed", "3"]) == 0
+    assert main(["generate", "stories", "--json", "--length", "9", "--seed", "3"]) == 0
     assert model.asked == {"prompts": None, "length": 9, "seed": 3}
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["text"] for line in lines] == ["once [bold]upon[/bold]", "a time"]
 
 
+@pytest.mark.parametrize(("length", "more", "said"), [(65, "", 1), (64, "", 0), (65, "--json", 0)])
+def test_a_text_of_several_windows_is_announced(length, more, said, model, capsys):
+    assert main(["generate", "stories", "--length", str(length), *more.split()]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.startswith("the model reads 64 tokens: a text of 65") for line in lines] == [
+        True
+    ] * said
+
+
 @pytest.mark.parametrize("text", ["The [MASK] sat.", "-"])
 def test_fill_prints_the_text(text, model, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The [MASK] sat.\n")))
-    assert main(["fill", "m", text, "--n", "4"]) == 0
+    assert main(["fill", "stories", text, "--n", "4"]) == 0
     assert model.asked == {"text": "The [MASK] sat.", "n": 4}
     assert capsys.readouterr().out == "The cat sat.\n"
 
@@ -228,8 +273,8 @@ def test_filled_words_are_found(template, text, filled):
 
 
 def test_evaluate_shows_a_bound_as_a_bound(model, capsys):
-    assert main(["evaluate", "m", "--data", "x.txt", "--draws", "8"]) == 0
-    assert (model.asked["source"], model.asked["draws"]) == ("x.txt", 8)
+    assert main(["evaluate", "stories", "--data", __file__, "--draws", "8"]) == 0
+    assert (model.asked["source"], model.asked["draws"]) == (__file__, 8)
     out = capsys.readouterr().out
     assert "≤ 12.18 ± 0.15" in out
     assert "12,345" in out
@@ -240,12 +285,12 @@ def test_evaluate_shows_a_bound_as_a_bound(model, capsys):
 )  # a pseudo-likelihood is printed with a bound
 def test_a_figure_that_is_no_upper_bound_is_not_shown_as_one(certificate, model, capsys):
     model.certificate = certificate
-    assert main(["evaluate", "m"]) == 0
+    assert main(["evaluate", "stories"]) == 0
     assert "≤" not in capsys.readouterr().out
 
 
 def test_evaluate_prints_json(model, capsys):
-    assert main(["evaluate", "m", "--json"]) == 0
+    assert main(["evaluate", "stories", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["perplexity"] == pytest.approx(12.1825, abs=1e-4)
 
 
@@ -265,7 +310,7 @@ def test_digits_follow_the_error(value, error, shown):
 
 
 def test_export_saves_the_model(model, tmp_path):
-    assert main(["export", "m", str(tmp_path / "out")]) == 0
+    assert main(["export", "stories", str(tmp_path / "out")]) == 0
     assert model.asked == {"folder": tmp_path / "out"}
 
 
@@ -278,7 +323,7 @@ def test_train_takes_the_run_folder_from_the_recipe(monkeypatch, capsys):
         "unmask.runs.train.train", lambda config, run, **_: calls.append((config, run))
     )
     assert main(["train", "demo", "--training.steps", "2"]) == 0
-    assert main(["train", "demo", "--run", "elsewhere"]) == 0
+    assert main(["train", "demo", "--run", "elsewhere", "--data.valid", ""]) == 0
     assert [run for _, run in calls] == [Path("runs/demo"), Path("elsewhere")]
     assert calls[0][0] == resolve(load_recipe("demo"), [("training.steps", "2")])
 
@@ -324,11 +369,20 @@ def test_one_of_several_processes_prints_how_to_resume_with_torchrun(monkeypatch
         ("train", "the following arguments are required: RECIPE; see 'unmask train --help'"),
         ("train dmeo", "unknown recipe 'dmeo'; did you mean 'demo'?"),
         ("config demo --training.stepz 3", "unknown setting 'training.stepz'; did you mean"),
+        (
+            "config demo --traning.steps 3",
+            "unknown setting 'traning.steps'; did you mean 'training.steps'",
+        ),
+        (
+            "config demo --data.label-feild x",
+            "unknown setting 'data.label_feild'; did you mean 'data.label_field'",
+        ),
         ("config demo --training.steps", "--training.steps needs a value"),
         ("config demo --training.steps --seed 3", "--training.steps needs a value"),
         ("config demo extra", "unrecognized arguments: extra"),
         ("generate m --n two", "argument --n: invalid int value: 'two'"),
-        ("generate m --samplr x", "unrecognized arguments: --samplr x"),
+        ("generate m --samplr x", "unrecognized arguments: --samplr x; did you mean '--sampler'?"),
+        ("generate m --top_pp 1", "unrecognized arguments: --top_pp 1; did you mean '--top-p'?"),
         ("fill m", "the following arguments are required: TEXT"),
     ],
 )
@@ -349,7 +403,7 @@ def test_an_error_of_the_api_is_one_line(error, line, monkeypatch, capsys):
         raise error
 
     monkeypatch.setattr("unmask.model.load", fail)
-    assert failure(capsys, "generate", "m") == line
+    assert failure(capsys, "generate", "stories") == line
 
 
 def test_ctrl_c_is_one_line(monkeypatch, capsys):
@@ -357,7 +411,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("unmask.model.load", fail)
-    assert main(["generate", "m"]) == 130
+    assert main(["generate", "stories"]) == 130
     assert capsys.readouterr().err == "unmask: interrupted\n"
 
 
@@ -384,7 +438,7 @@ def test_characters_that_the_terminal_lacks_are_escaped(encoding, bound, monkeyp
 
 def test_output_may_be_closed(model, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
-    assert main(["recipes"]) == main(["generate", "m"]) == main(["evaluate", "m"]) == 0
+    assert main(["recipes"]) == main(["generate", "stories"]) == main(["evaluate", "stories"]) == 0
 
 
 def test_a_closed_pipe_is_no_error():

@@ -41,6 +41,7 @@ def test_each_type_is_read_and_an_absent_option_keeps_its_default():
         "mode": "slow", "loud": True, "stop": False,
     }  # fmt: skip
     assert changed_options(found) == changed
+    assert parsed("--top_k=3", "--no_stop") == Options(top_k=3, stop=False)
 
 
 def test_help_has_groups_defaults_and_choices():

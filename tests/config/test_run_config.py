@@ -161,10 +161,14 @@ def test_a_text_is_read_by_the_type_of_its_field(dotted, text, value, tmp_path):
     ("dotted", "text", "message"),
     [
         ("training.stepz", "1", "unknown setting 'training.stepz'; did you mean 'training.steps'?"),
-        ("trainign.steps", "1", "unknown setting 'trainign'; did you mean 'training"),
+        ("trainign.steps", "1", "unknown setting 'trainign.steps'; did you mean 'training.steps"),
         ("steps", "1", "unknown setting 'steps'; did you mean "),
         ("training.width", "1", "unknown setting 'training.width'; did you mean 'backbone.width'?"),
-        ("qqqq.zzzz", "1", "unknown setting 'qqqq'; 'unmask config RECIPE' prints all settings"),
+        (
+            "qqqq.zzzz",
+            "1",
+            "unknown setting 'qqqq.zzzz'; 'unmask config RECIPE' prints all settings",
+        ),
         ("method", "sed", "unknown method 'sed'; did you mean 'sedd'?"),
         ("training.steps", "ten", "training.steps: 'ten' is not a whole number"),
         ("training.steps", "1.5", "training.steps: '1.5' is not a whole number"),

@@ -381,6 +381,27 @@ def test_holdout_is_spread_and_leaves_nothing_out(tmp_path):
     assert max(b - a for a, b in pairwise(held)) < 30
 
 
+@pytest.mark.parametrize(
+    ("sizes", "held"),
+    [
+        ([50] * 30, [0, 5, 13, 26]),  # equal documents: the hash of the index decides
+        ([900, 300, 100, 200, 500], [2]),  # the hash would hold out the first, 45% of the text
+        ([30, *[100] * 8], [0, 5]),  # 16%: near enough
+        ([1, *[100] * 8], [0, 5]),
+        ([1, 100], [0]),  # one document is left to train on
+        ([1, *[100] * 4], [0, 2]),  # the hash would hold out one character
+        ([400, 300, 300], [2]),  # no choice is near: the smallest document
+    ],
+)
+def test_few_documents_are_held_out_by_size(sizes, held, tmp_path):
+    lines = [f"{index}".ljust(size, ".") for index, size in enumerate(sizes)]
+    corpus = open_corpus(str(write(tmp_path / "a.txt", "\n".join(lines))), Fields("line", "text"))
+    assert list(corpus.part(0.1, True)) == [lines[index] for index in held]
+    assert list(corpus.part(0.1, False)) == [
+        line for index, line in enumerate(lines) if index not in held
+    ]
+
+
 def test_holdout_of_too_few_documents(tmp_path):
     path = write(tmp_path / "a.txt", "one document")
     corpus = open_corpus(str(path), READING)

@@ -107,9 +107,18 @@ def test_the_command_searches_for_each_prompt(run, notes, capsys):
     assert len({line["seed"] for line in lines}) == 4
 
 
+def test_watch_shows_the_text_without_its_context(run, notes, capsys):
+    command = ["generate", str(run), "--prompt", "zebra", "--length", "20", "--steps", "2"]
+    command += ["--seed", "4", "--retrieve", str(notes)]
+    plain, watched = (
+        main(command) or capsys.readouterr().out for command in (command, [*command, "--watch"])
+    )
+    assert watched == plain and plain.startswith("zebra")
+
+
 MISTAKES = [
     ([], "give --prompt"),
-    (["--prompt", "a", "--watch"], "leave --retrieve out"),
+    (["--prompt", "a", "--prompt", "b", "--watch"], "give one --prompt"),
     (["--prompt", "a", "--passages", "0"], "--passages must be 1 or more"),
 ]
 

@@ -400,3 +400,17 @@ def test_a_picture_shows_the_target(mdlm):
     text = Picture(mdlm.tokenizer, Console(), conditional=True).row(ids, new, confidence)
     assert text.plain == f"CB{MASK}"
     assert "bold green" in str(text.spans[0].style)  # new tokens with high confidence
+
+
+def test_a_card_has_targets_of_the_first_sources(runs, tmp_path):
+    run, folder = runs["mdlm"], tmp_path / "turner"
+    valid = str(run.parent / "valid.jsonl")
+    assert main(["export", str(run), str(folder)]) == 0
+    card = ["card", str(folder), "--data", valid, "--about", "Words.", "--licence", "CC0"]
+    assert main([*card, "--draws", "1", "--device", "cpu"]) == 0
+    facts, page = json.loads((folder / "card.json").read_text()), (folder / "README.md").read_text()
+    assert [sample["source"] for sample in facts["samples"]] == UNSEEN[:10]
+    [target] = unmask.load(run).generate(UNSEEN[4], seed=4)
+    assert facts["samples"][4]["text"] == target.text
+    assert facts["texts"] == [] and facts["bound"]["nats"] > 0
+    assert f"> {UNSEEN[4]} → {target.text}" in page and 'model.generate("SOURCE")' in page

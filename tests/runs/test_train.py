@@ -205,12 +205,16 @@ def test_auto_fits_the_text_and_overrides_win(tmp_path):
 def test_finetune_takes_network_and_tokens_of_its_start_and_measures_it(settings, run, tmp_path):
     said: list[str] = []
     own = {name: settings[name] for name in ("data.train", "data.cache", "init_from")}
-    own |= {"training.device": "cpu", "training.steps": 2}
+    own |= {"training.device": "cpu", "training.steps": 2, "training.validation_rows": 2}
+    own |= {"data.length": 32}
     folder = tmp_path / "mine"
     model = unmask.train("finetune", folder, overrides=own, say=said.append)
     assert model.config.backbone.config.width == unmask.load(run).config.backbone.config.width
     assert any(line.startswith("before training: ") for line in said)
-    assert any("nats/token before" in line for line in said)
+    line = next(line for line in said if line.startswith("held-out text (2 of "))
+    before, after, change, error = map(float, re.findall(r"\d+\.\d+", line))
+    assert change == pytest.approx(abs(before - after), abs=0.01) and error > 0
+    assert line.endswith("lower" if after < before else "higher")
     again = fitted("finetune", own | {"data.train": "elsewhere.txt"}, folder, said.append)
     assert again.training == model.config.training  # a started run keeps its settings
 

@@ -226,7 +226,7 @@ def test_lack_of_memory_is_one_line_or_a_micro_batch_that_fits(tmp_path, error):
     assert run.micro.size == 3
     assert method.seen[-3:] == [3, 3, 2]
     assert sum(size > 3 for size in method.seen) <= 3
-    assert any("micro-batches of 3 rows fit: --training.micro_batch 3" in line for line in said)
+    assert any("micro-batches of 3 rows fit: --training.micro-batch 3" in line for line in said)
     trainer(tmp_path / "set", TinyMethod(), **OPTIONS, micro_batch=3).fit()
     a, b = (read_weights(newest(tmp_path / name, pytest.fail)) for name in ("found", "set"))
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)

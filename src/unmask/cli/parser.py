@@ -17,7 +17,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 OVERRIDES = """\
 Any field of the configuration can be set, as --section.field value:
-  --training.steps 1000 --data.length 64 --backbone.width 128
+  --training.steps 1000 --data.length 64 --training.validate-every 50
+In an option, - and _ are the same: --data.label-field sets data.label_field.
 A component is chosen by its name, which resets its fields to their defaults:
   --method sedd --schedule cosine
 'unmask config RECIPE' prints every field with its value.
@@ -61,20 +62,29 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
+        args = self._respelled(args or ())
         if self.default_command:
-            args = self._with_default(args or ())
+            args = self._with_default(args)
         if not self.overrides:
             parsed, extras = super().parse_known_args(args, namespace)
             # here the error refers to the help of the command; later it would refer to that of `unmask`
             if extras and self._subparsers is None:
                 self._unrecognized(extras)
             return parsed, extras
-        own, overrides = self._split(args or ())
+        own, overrides = self._split(args)
         parsed, extras = super().parse_known_args(own, namespace)
         parsed.overrides = overrides
         if extras:
             self._unrecognized(extras)
         return parsed, extras
+
+    def _respelled(self, args: Sequence[str]) -> list[str]:
+        """The arguments, with this parser's options as it spells them: --top_p is --top-p."""
+        own = {name.replace("_", "-"): name for name in self._option_string_actions}
+        words = [word.partition("=") for word in args]
+        return [
+            own.get(name.replace("_", "-"), name) + equals + value for name, equals, value in words
+        ]
 
     def _unrecognized(self, extras: Sequence[str]) -> NoReturn:
         """Raises an error for unknown arguments, with the nearest option."""
@@ -108,7 +118,8 @@ class Parser(argparse.ArgumentParser):
             if not name.startswith("--") or name in self._option_string_actions:
                 own.append(token)
             else:
-                overrides.append((name[2:], value if equals else self._value(name, tokens)))
+                setting = name[2:].replace("-", "_")
+                overrides.append((setting, value if equals else self._value(name, tokens)))
         return own, overrides
 
     def _value(self, name: str, tokens: Iterator[str]) -> str:
@@ -132,7 +143,7 @@ def add_options(
     An option that is not given is absent from the namespace: its dataclass sets the default.
     """
     for one in options:
-        name = one.name if "." in one.name else one.name.replace("_", "-")
+        name = one.name.replace("_", "-")
         if one.name in {*(action.dest for action in parser._actions), *parser._defaults}:
             raise UnmaskError(
                 f"{parser.prog} has an option {one.name} already: rename the new option"

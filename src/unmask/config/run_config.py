@@ -213,7 +213,7 @@ def _build(cls: type, tree: Any, at: str = "") -> Any:
         )
     for name in tree:
         if name not in own:
-            raise _unknown(_join(at, name), cls, at)
+            raise _unknown(_first_leaf(tree, name, at), cls, at)
     hints = get_type_hints(cls)
     values = {name: _parse(hints[name], value, _join(at, name)) for name, value in tree.items()}
     try:
@@ -279,6 +279,16 @@ def _join(at: str, name: str, by: str = ".") -> str:
     return f"{at}{by}{name}" if at else name
 
 
+def _first_leaf(tree: Mapping[str, Any], name: str, at: str) -> str:
+    """The dotted name of the first setting in an entry of a section."""
+    inner, dotted = tree[name], _join(at, name)
+    return (
+        _first_leaf(inner, next(iter(inner)), dotted)
+        if isinstance(inner, Mapping) and inner
+        else dotted
+    )
+
+
 def _names(cls: type, at: str = "") -> Iterator[str]:
     """The dotted name of every field."""
     hints = get_type_hints(cls)
@@ -299,7 +309,7 @@ def _unknown(dotted: str, cls: type, at: str) -> UnmaskError:
     known = [*(_names(cls, at) if at else ()), *elsewhere]
     leaf = dotted.rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == leaf]
-    similar = same or get_close_matches(dotted[:100], known, n=1, cutoff=0.5)
+    similar = get_close_matches(dotted[:100], same or known, n=1, cutoff=0.0 if same else 0.5)
     hint = (
         f"did you mean {similar[0]!r}?" if similar else "'unmask config RECIPE' prints all settings"
     )

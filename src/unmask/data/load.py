@@ -58,9 +58,10 @@ class _Part:
     def split(cls, corpus: Corpus, holdout: float, spool: DocumentSpool) -> tuple["_Part", "_Part"]:
         """The training documents and the held-out documents."""
         part = partial(corpus.part, holdout)
+        share = f"{holdout!r}{'' if corpus.held_by_size(holdout) is None else ' by size'}"
         return (
-            cls(corpus, partial(part, False), f"but {holdout!r}", partial(part, False, spool)),
-            cls(corpus, partial(part, True), f"only {holdout!r}", partial(part, True, spool)),
+            cls(corpus, partial(part, False), f"but {share}", partial(part, False, spool)),
+            cls(corpus, partial(part, True), f"only {share}", partial(part, True, spool)),
         )
 
 

@@ -3,12 +3,14 @@
 import platform
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from unmask import __version__
+from unmask.data.load import pairs_from
 from unmask.evaluation.judges.causal_lm import CausalJudge
 from unmask.evaluation.suites.sample_quality import compare, usual_samplers
 from unmask.evaluation.suites.sample_rows import DATA, Row
@@ -33,7 +35,7 @@ def measure_card(
 
     Args:
         model: The model.
-        data: Source of held-out text.
+        data: Source of held-out text, or of pairs for a model of pairs.
         judge: Judge of the texts; None for a model whose texts no language model can judge.
         draws: Noise draws per row of the bound.
         n: Texts to judge.
@@ -49,12 +51,11 @@ def measure_card(
     if judge is not None:
         say(f"generating and judging {n} texts")
         rows = _texts(model, judge, n, say)
-    texts = model.generate(n=len(SEEDS), seed=list(SEEDS))
     return card_facts(model) | {
         **bound,
         "texts": [row.to_dict() for row in rows],
         "device": model.device.type,
-        "samples": [{"seed": text.seed, "text": text.text} for text in texts],
+        "samples": _samples(model, data),
         "weights": model.digest,
         "date": datetime.now(UTC).date().isoformat(),
         "versions": {
@@ -63,6 +64,19 @@ def measure_card(
             "python": platform.python_version(),
         },
     }
+
+
+def _samples(model: Model, data: str) -> list[dict[str, Any]]:
+    """Texts of fixed seeds; a model of pairs writes targets for the first sources of `data`."""
+    if not model.conditional:
+        texts = model.generate(n=len(SEEDS), seed=list(SEEDS))
+        return [{"seed": text.seed, "text": text.text} for text in texts]
+    sources = [pair.source for pair in islice(pairs_from(data, model.config.data), len(SEEDS))]
+    targets = model.generate(sources, seed=list(SEEDS[: len(sources)]))
+    return [
+        {"seed": target.seed, "source": source, "text": target.text}
+        for source, target in zip(sources, targets, strict=True)
+    ]
 
 
 def _bound(model: Model, bound: Bound, data: str) -> dict[str, Any]:

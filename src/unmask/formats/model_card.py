@@ -32,6 +32,7 @@ def card_facts(bundle: Bundle) -> dict[str, Any]:
         "configuration": dump_yaml(config),
         "defaults": dict(bundle.defaults),
         "versions": {"unmask": __version__},
+        **({"pairs": True} if bundle.conditional else {}),
     }
 
 
@@ -57,7 +58,7 @@ def card_page(name: str, facts: Mapping[str, Any]) -> str:
         f"# {name}",
         facts.get("about") or "A language model made with unmask.",
         f"| | |\n|---|---|\n{table}",
-        _use(name, facts["method"]),
+        _use(name, facts),
         _training(name, facts),
         *_samples(name, facts),
     ]
@@ -141,8 +142,10 @@ def _front(bundle: Bundle, licence: str | None) -> str:
     return FRONT + "\n".join(lines) + "\n" + FRONT
 
 
-def _use(name: str, method: str) -> str:
+def _use(name: str, facts: Mapping[str, Any]) -> str:
     """The section on usage, with the Auto classes if the method predicts masked tokens."""
+    masked = METHODS[facts["method"]].capabilities.masked_lm
+    prompt = '"SOURCE"' if facts.get("pairs") else "n=1"
     transformers = f"""
 
 ```python
@@ -158,8 +161,8 @@ tokenizer = AutoTokenizer.from_pretrained("{name}")
 import unmask
 
 model = unmask.load("{name}")
-print(model.generate(n=1)[0])
-```{transformers if METHODS[method].capabilities.masked_lm else ""}"""
+print(model.generate({prompt})[0])
+```{transformers if masked else ""}"""
 
 
 def _training(name: str, facts: Mapping[str, Any]) -> str:
@@ -176,8 +179,12 @@ def _samples(name: str, facts: Mapping[str, Any]) -> list[str]:
     """The section of samples, if there are any."""
     if "samples" not in facts:
         return []
-    command = f"unmask generate {name} --seed N --device {facts['device']}"
-    texts = [f"Seed {s['seed']}:\n\n{_quoted(s['text'])}" for s in facts["samples"]]
+    prompt = " --prompt SOURCE" if facts.get("pairs") else ""
+    command = f"unmask generate {name}{prompt} --seed N --device {facts['device']}"
+    texts = [
+        f"Seed {s['seed']}:\n\n{_quoted(' → '.join(s[part] for part in ('source', 'text') if part in s))}"
+        for s in facts["samples"]
+    ]
     return ["## Samples", f"All texts of `{command}`, in the order of N.", *texts]
 
 

@@ -80,7 +80,7 @@ class Generator:
             )
 
     def frames(self) -> Iterator[Frame]:
-        """Every step of all rows, in one batch."""
+        """Every step of all rows, in one batch, without their context."""
         if len({len(row) for row in self.job.canvases}) > 1:
             raise UnmaskError(
                 "the text is longer than the model and its rows differ in length: its steps cannot be "
@@ -91,7 +91,19 @@ class Generator:
                 f"{len(self.job.canvases)} texts are streamed in one batch, and batch is "
                 f"{self.sampling.batch}: raise batch or lower n"
             )
-        return self._batch(range(len(self.job.canvases)), watched=True)
+        frames = self._batch(range(len(self.job.canvases)), watched=True)
+        return map(self._without_context, frames) if self.job.context else frames
+
+    def _without_context(self, frame: Frame) -> Frame:
+        kept = torch.ones(frame.tokens.shape[1], dtype=torch.bool, device=frame.tokens.device)
+        kept[self.job.lead - self.job.context : self.job.lead] = False
+        return replace(
+            frame,
+            tokens=frame.tokens[:, kept],
+            changed=frame.changed[:, kept],
+            confidence=frame.confidence[:, kept],
+            settled=None if frame.settled is None else frame.settled[:, kept],
+        )
 
     def results(self) -> list[Result]:
         """The finished texts."""

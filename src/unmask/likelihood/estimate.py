@@ -47,11 +47,12 @@ def likelihood(
     batch: int = 32,
     shard: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
+    keep_rows: bool = False,
     **how: Unpack[How],
 ) -> Bound:
     """The likelihood of `rows`, estimated with `draws` independent draws of the noise per row.
 
-    Memory does not grow with the number of rows.
+    Memory does not grow with the number of rows, unless `keep_rows` is set.
 
     Args:
         method: The model.
@@ -61,6 +62,7 @@ def likelihood(
         batch: Rows of one pass of the network.
         shard: (i, n) measures part i of n, from 0. The bounds of all parts can be added with +.
         progress: Called after each batch with the fraction that is done.
+        keep_rows: Keep the nats of each row, for `paired_difference`.
         how: Estimator, see `choose_estimator`. The default is the method's own bound.
 
     Returns:
@@ -70,13 +72,47 @@ def likelihood(
     conditions = run.conditions()
     total: Sums | None = None
     for piece in _by_block(run.pieces(shard_rows(len(rows), shard), progress)):
-        sums = Sums.of_block(conditions, piece.start, piece.terms, piece.tokens)
+        sums = Sums.of_block(conditions, piece.start, piece.terms, piece.tokens, keep_rows)
         total = sums if total is None else total + sums
     if total is None or not total.tokens:
         raise UnmaskError(
             "there is no text to measure: every row is empty; give a text with tokens"
         )
     return Bound.from_sums(total)
+
+
+def paired_difference(before: Bound, after: Bound) -> tuple[float, float, float]:
+    """The nats per token by which a bound fell, for two models on the same rows and noise.
+
+    The noise of both is the same, so most of its variance cancels in the difference.
+
+    Args:
+        before: The first bound, measured with `keep_rows`.
+        after: The second bound, measured likewise.
+
+    Returns:
+        The difference, its standard error and the degrees of freedom of the error.
+    """
+    first, second = (_kept_rows(bound) for bound in (before, after))
+    if first.shape != second.shape or not torch.equal(first[0], second[0]):
+        raise UnmaskError("the bounds are of different rows or draws: measure both alike")
+    about = Conditions(before.certificate, before.of, before.draws, 0, first.shape[1], 0, 0)
+    total: Sums | None = None
+    for start in range(0, first.shape[1], BLOCK):
+        nats = (first - second)[1:, start : start + BLOCK]
+        tokens = first[0, start : start + BLOCK].long()
+        sums = Sums.of_block(about, start, {"difference": nats}, tokens)
+        total = sums if total is None else total + sums
+    assert total is not None
+    found = Bound.from_sums(total)
+    return found.nats, found.error, found.freedom
+
+
+def _kept_rows(bound: Bound) -> Float64[Tensor, "values rows"]:
+    """Tokens and nats of each row that a bound was measured on, from `keep_rows`."""
+    if bound.sums is None or not bound.sums.by_row:
+        raise UnmaskError("the bound has no nats of its rows: measure it with keep_rows")
+    return torch.tensor(bound.sums.by_row, dtype=torch.float64).T
 
 
 def nats_by_row(

@@ -46,6 +46,8 @@ class Sums:
     nats_squares: float  # over rows: nats ** 2, nats * tokens, tokens ** 2
     nats_tokens: float
     tokens_squares: float
+    # on request: of each row its tokens, then its nats under each draw
+    by_row: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
     def of_block(
@@ -54,6 +56,7 @@ class Sums:
         start: int,
         terms: dict[str, Float64[Tensor, "draws rows"]],
         tokens: Int64[Tensor, "rows"],
+        keep_rows: bool = False,
     ) -> "Sums":
         """The sums of one block: rows from `start` on that share the strata of their noise."""
         nats = torch.stack(list(terms.values())).sum(0)
@@ -70,6 +73,9 @@ class Sums:
             nats_squares=float(by_row @ by_row),
             nats_tokens=float(by_row @ lengths),
             tokens_squares=float(lengths @ lengths),
+            by_row=tuple(zip(*torch.cat([lengths[None], nats]).tolist(), strict=True))
+            if keep_rows
+            else (),
         )
 
     @property
@@ -106,12 +112,13 @@ class Sums:
             conditions=self.conditions,
             parts=_joined(self.parts + other.parts),
             terms={name: self.terms.get(name, 0.0) + other.terms.get(name, 0.0) for name in names},
+            by_row=(*self.by_row, *other.by_row),
             **added,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as values that JSON can hold."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "by_row" or value}
 
     @classmethod
     def from_dict(cls, saved: Any) -> "Sums":

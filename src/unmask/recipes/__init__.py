@@ -1,6 +1,7 @@
 """Recipes: named configurations, one YAML file each, with a summary in its first line."""
 
 import re
+from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
 from typing import TypeAlias
@@ -11,6 +12,7 @@ from unmask.errors import UnmaskError, unknown
 
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | None"
 
+AUTO = ("auto", "finetune")  # recipes that fit the text
 _FOLDER = Path(__file__).parent
 _SUFFIXES = (".yaml", ".yml")
 _LARGEST = 2**18  # most bytes of a recipe
@@ -44,6 +46,12 @@ def locate(recipe: str, beside: Path = Path()) -> Path:
     if not path.is_file():
         raise UnmaskError(f"there is no recipe file {path}: check the path")
     return path
+
+
+def require_text(recipe: str, settings: Iterable[str]) -> None:
+    """Raises an error if a recipe needs a text and `data.train` is not among the settings."""
+    if recipe in AUTO and "data.train" not in settings:
+        raise UnmaskError(f"{recipe} has no text to train on: give --data.train FILE")
 
 
 def read(path: Path) -> dict[str, Tree]:

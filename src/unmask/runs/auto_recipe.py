@@ -16,8 +16,8 @@ from unmask.data.data_config import DataConfig
 from unmask.data.documents.pairs import sides
 from unmask.data.sources.corpus import Corpus, beginning
 from unmask.data.tokenizers.tokenizer import TOKENIZERS
-from unmask.errors import UnmaskError
 from unmask.formats.read import read_bundle
+from unmask.recipes import AUTO, require_text
 from unmask.runs.plan import work_of
 from unmask.runs.step_time import run_seconds, step_seconds
 from unmask.runtime.cores import available_cores
@@ -25,7 +25,6 @@ from unmask.runtime.device import resolve_device
 from unmask.training.checkpoints.checkpoint import begun
 from unmask.training.logs.progress import duration
 
-AUTO = ("auto", "finetune")
 Settings = Mapping[str, Any] | Sequence[tuple[str, Any]]
 
 _READ = 50_000_000  # characters that are counted; a longer text counts as this long
@@ -71,8 +70,8 @@ def fitted(
         return resolve(load_recipe(recipe), given)
     if run is not None and begun(run) and (run / "config.yaml").is_file():
         return resolve(load_recipe(str(run / "config.yaml")), given)
-    if corpus is None and "data.train" not in dict(given):
-        raise UnmaskError(f"{recipe} has no text to train on: give --data.train FILE")
+    if corpus is None:
+        require_text(recipe, dict(given))
     tree = load_recipe(recipe)
     # the text, the device and the start; a network may fit only after the choice
     plain = resolve(

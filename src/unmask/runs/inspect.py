@@ -88,7 +88,7 @@ def standing(run: Path, thorough: bool = True) -> Standing:
         saved.steps if saved else None,
         state.best_nats if state.best_step else None,
         state.best_error if state.best_step else None,
-        _size(run),
+        folder_size(run),
         damaged,
     )
 
@@ -130,7 +130,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return found.st_ino, found.st_ctime_ns, found.st_size
 
 
-def _size(run: Path) -> int:
+def folder_size(run: Path) -> int:
     """The bytes of a run folder, without hidden folders of unfinished writes."""
     total = 0
     for folder, inside, files in os.walk(run):

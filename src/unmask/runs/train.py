@@ -35,7 +35,8 @@ from unmask.files.tensors import load_weights
 from unmask.formats.read import read_bundle
 from unmask.imports import extra
 from unmask.likelihood.bound import Bound
-from unmask.likelihood.estimate import likelihood
+from unmask.likelihood.estimate import likelihood, paired_difference
+from unmask.likelihood.figure_text import with_error
 from unmask.likelihood.measured_rows import token_counts
 from unmask.model import Model
 from unmask.randomness import row_seeds
@@ -115,12 +116,13 @@ def train(
         report = say if group.main else lambda _: None
         checkpoint = _newest_checkpoint(run, report, group)
         report(f"{run}: reading {config.data.trained_on}")
-        model, trainer = _prepared(
+        model, trainer, valid = _prepared(
             config, run, report, tokenizer, auto_batch, group, checkpoint, given
         )
-        if config.init_from and not checkpoint:
-            trainer.measure_start()
+        start = trainer.measure_start() if config.init_from and not checkpoint else None
         trainer.fit(checkpoint)
+        if isinstance(start, Bound) and isinstance(trainer.best, Bound):
+            report(_gain(start, trainer.best, valid.amount))
         return _best_model(model, trainer, report)
 
 
@@ -162,8 +164,8 @@ def _prepared(
     group: ProcessGroup,
     checkpoint: Path | None,
     given: Mapping[str, Corpus],
-) -> tuple[Model, Trainer]:
-    """The model and its trainer; reads the data and writes config.yaml and the tokenizer."""
+) -> tuple[Model, Trainer, FirstRows]:
+    """The model, its trainer and the validation rows; writes config.yaml and the tokenizer."""
     initial = _initial_model(config, tokenizer) if config.init_from and not checkpoint else None
     known = initial.tokenizer if initial else tokenizer
     data = group.in_turn(lambda: _data(config, run, known, checkpoint, group, given))
@@ -187,7 +189,14 @@ def _prepared(
 
         def measure(shard: Shard) -> Bound:
             return likelihood(
-                method, valid, draws=draws, seed=seed, batch=batch, shard=shard, progress=progress
+                method,
+                valid,
+                draws=draws,
+                seed=seed,
+                batch=batch,
+                shard=shard,
+                progress=progress,
+                keep_rows=initial is not None,
             )
 
         return sharded_bound(group, len(valid), measure)
@@ -235,7 +244,16 @@ def _prepared(
             f"left out: {data.train.left_out:,} training and {data.valid.left_out:,} validation "
             f"pairs, which are longer than {config.data.length} tokens"
         )
-    return model, trainer
+    return model, trainer, valid
+
+
+def _gain(before: Bound, after: Bound, rows: str) -> str:
+    """The bounds before and after training, with the error of their difference on the same noise."""
+    change, error, freedom = paired_difference(before, after)
+    return (
+        f"held-out text ({rows}): {before.nats:.4f} nats/token before, {after.nats:.4f} after: "
+        f"{with_error(abs(change), error, freedom)} {'higher' if change < 0 else 'lower'}"
+    )
 
 
 def _best_model(model: Model, trainer: Trainer, say: Say) -> Model:

@@ -80,7 +80,7 @@ class MicroBatch:
             self.pieces = (self.failed + self.pieces) // 2
         elif self.failed and self.reported_size != self.size:
             self.reported_size = self.size
-            self.say(f"micro-batches of {self.size} rows fit: --training.micro_batch {self.size}")
+            self.say(f"micro-batches of {self.size} rows fit: --training.micro-batch {self.size}")
 
     def _fails(self) -> None:
         if self.size == 1:

@@ -119,7 +119,7 @@ class Trainer:
         self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
         self.graph_step = self._graph_step() if config.cuda_graph else None
         self.signals = Signals()
-        self.start = ""  # the bound of the initial weights, if it was measured
+        self.best: ValidationResult | None = None  # the best validation since the start
         self.clock = time.perf_counter()
         self.logged = (0, 0.0)  # tokens and seconds at the last log line
 
@@ -147,9 +147,6 @@ class Trainer:
                 while skipped := self._loop():
                     self._roll_back(skipped)
             self.say(f"finished at step {self.state.step}: {self._finished()}")
-            if self.start:
-                best = bound(self.state.best_nats, self.state.best_error)
-                self.say(f"held-out text: {self.start} nats/token before, {best} after")
             if self.group.main and draw_curve(self.run) is None:
                 self.say(f"no loss curve: matplotlib is missing; {install_command('log')}")
         return self.state
@@ -164,17 +161,21 @@ class Trainer:
         """
         return self.checkpointer.snapshot.averages()
 
-    def measure_start(self) -> None:
-        """Measures the validation bound of the initial weights, for a run that starts from a model."""
+    def measure_start(self) -> ValidationResult | None:
+        """Measures the validation bound of the initial weights, for a run that starts from a model.
+
+        Returns:
+            The result; None without a validation.
+        """
         if self.validate is None:
-            return
+            return None
         with self._evaluating():
             result = self.validate()
-        self.start = bound(result.nats, result.error)
         measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
         with closing(Log(self.run, enabled=self.group.main)) as log:
             log.numbers({"step": 0, "validation": measured})
-        self.say(f"before training: {self.start} nats/token")
+        self.say(f"before training: {bound(result.nats, result.error)} nats/token")
+        return result
 
     def _prepare(self) -> None:
         """Compiles the network for its micro-batch size, or for any size during a search."""
@@ -308,6 +309,7 @@ class Trainer:
         value = bound(result.nats, result.error)
         self.say(f"step {state.step}: {value} nats/token{', the best so far' if better else ''}")
         if better:
+            self.best = result
             weights = self.weights()
             if self.group.main:
                 self.saver.save_best(weights, {"step": state.step, **measured})
@@ -376,6 +378,8 @@ class Trainer:
                 f"training stopped at step {failed.step}: {skipped} steps in a row had a loss or "
                 f"gradient that is not finite; {self.method.diagnosis() or usual}; {self._last_good()}"
             )
+        if self.state.best_step != failed.best_step:
+            self.best = None  # it is of steps that the run repeats
         note = self.state.skip_batches_of(failed)
         Log(self.run, enabled=self.group.main).numbers(note)
         self.say(

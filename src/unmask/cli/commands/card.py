@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser("card", help=summary, description=summary)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of an exported model")
     add = parser.add_argument
-    add("--data", required=True, metavar="SOURCE", help="held-out text for the bound")
+    add("--data", required=True, metavar="SOURCE", help="held-out text or pairs for the bound")
     add(
         "--about",
         required=True,
@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
     add(
         "--judge",
         metavar="JUDGE",
-        help="judge of the texts, as in evaluate (GPT-2-large; none for DNA)",
+        help="judge of the texts, as in evaluate (GPT-2-large; none for DNA and pairs)",
     )
     add(
         "--judge-prefix",
@@ -62,7 +62,8 @@ def execute(args: Namespace) -> None:
     recipe = getattr(args, "recipe", None) or likely_recipe(args.folder, model.config)
     command = recipe and training_command(model.config, recipe)
     judge = None
-    if hasattr(args, "judge") or model.tokenizer.vocabulary.complement_ids is None:
+    judged = model.tokenizer.vocabulary.complement_ids is None and not model.conditional
+    if hasattr(args, "judge") or judged:
         judge = load_judge(
             getattr(args, "judge", DEFAULT_JUDGE),
             getattr(args, "device", "auto"),

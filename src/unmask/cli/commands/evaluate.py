@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from unmask.cli.checks import check_model, check_source
 from unmask.cli.output.suite_table import Bar, show
 from unmask.cli.parser import (
     Commands,
@@ -110,6 +111,10 @@ def _load(args: Namespace) -> Any:
         raise UnmaskError(
             f"the following arguments are required: MODEL; see 'unmask evaluate {args.suite} --help'"
         )
+    check_model(args.model)
+    for one in options_of(SUITES[args.suite].Options, "cli"):
+        if one.metavar == "SOURCE" and getattr(args, one.name, None) is not None:
+            check_source(getattr(args, one.name))
     from unmask.model import load
 
     return load(args.model, **given(args, *_LOADING))

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unmask.cli.checks import check_model, check_source
 from unmask.cli.output.terminal import Stopwatch
 from unmask.cli.parser import (
     Commands,
@@ -29,6 +30,7 @@ from unmask.files.storage import check_place, replace
 from unmask.generation.sampling_params import sampling_options
 
 if TYPE_CHECKING:
+    from unmask.data.retrieval import Retriever
     from unmask.generation.generator import Result
     from unmask.model import Model
 
@@ -162,8 +164,8 @@ def generate(args: Namespace) -> None:
             raise UnmaskError(
                 "--retrieve searches with the prompt, and there is none: give --prompt"
             )
-        if args.watch:
-            raise UnmaskError("--watch shows one text, without its context: leave --retrieve out")
+        if args.watch and len(args.prompt) > 1:
+            raise UnmaskError("--watch shows the texts of one context: give one --prompt")
         if args.passages < 1:
             raise UnmaskError(f"--passages must be 1 or more, not {args.passages}")
     _write(args, "generate", args.prompt, options)
@@ -202,16 +204,20 @@ def _write(
 
     In a terminal a single text is shown step by step by default: its first tokens appear after one step.
     """
-    from rich.console import Console
-
-    from unmask.model import load
-
     if args.watch and args.json:
         raise UnmaskError("--watch and --json exclude each other: give one of them")
     if args.watch and (args.out or args.format):
         raise UnmaskError("--watch shows texts in the terminal: leave --out and --format out")
     if args.out is not None:
         check_place(args.out)
+    retrieve = getattr(args, "retrieve", None)
+    check_model(args.model)
+    if retrieve is not None:
+        check_source(retrieve)
+    from rich.console import Console
+
+    from unmask.model import load
+
     model = load(args.model, **given(args, "device", "precision", "compile"))
     options |= given(args, *(one.name for one in sampling_options("cli")))
     if "guide" in options:
@@ -221,15 +227,18 @@ def _write(
 
         options["order_policy"] = OrderPolicy.load(options["order_policy"])
         options.setdefault("sampler", "learned_order")
+    if not args.json:
+        _announce_windows(model, options.get("length"))
     clock = Stopwatch()
     arguments = {"prompts" if verb == "generate" else verb: text}
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
     plain = not (args.json or args.out or args.format)
-    retrieve = getattr(args, "retrieve", None)
-    watchable = render is str and not several and plain and _interactive() and not retrieve
+    watchable = render is str and not several and plain and _interactive()
     if args.watch or (args.watch is None and watchable):
         from unmask.generation.display import watch
 
+        if retrieve is not None:
+            options["context"] = _retriever(args).search(args.prompt[0], args.passages)
         frames = model.stream(**arguments, **options)
         last = watch(
             frames,
@@ -271,12 +280,21 @@ def _write(
         clock.print_times(sum(len(r.ids) for r in written), [r.calls for r in written], seconds)
 
 
+def _announce_windows(model: "Model", length: Any) -> None:
+    """Prints a line if a text is longer than the model's rows."""
+    if isinstance(length, int) and length > model.length and not model.conditional:
+        print(
+            f"the model reads {model.length} tokens: a text of {length} is written in windows "
+            "('unmask samplers semi_autoregressive')",
+            file=sys.stderr,
+        )
+
+
 def _with_context(model: "Model", args: Namespace) -> Callable[..., Iterator["Result"]]:
     """A function with the arguments of `texts`; each prompt gets the paragraphs that fit it best."""
-    from unmask.data.retrieval import Retriever
     from unmask.randomness import row_seeds
 
-    retriever = Retriever.of(args.retrieve)
+    retriever = _retriever(args)
 
     def texts(seed: int = 0, n: int = 1, **options: Any) -> Iterator["Result"]:
         seeds = row_seeds(seed, n * len(args.prompt))  # as without retrieval
@@ -285,6 +303,12 @@ def _with_context(model: "Model", args: Namespace) -> Callable[..., Iterator["Re
             yield from model.texts([prompt], seed=seeds[n * number : n * (number + 1)], **own)
 
     return texts
+
+
+def _retriever(args: Namespace) -> "Retriever":
+    from unmask.data.retrieval import Retriever
+
+    return Retriever.of(args.retrieve)
 
 
 def _format(args: Namespace, dna: bool) -> str:

@@ -32,7 +32,7 @@ _EXAMPLES = {  # a command that uses an entry of the list
     "schedules": "unmask train demo --schedule cosine",
     "time-samplers": "unmask evaluate runs/demo --estimator importance",
     "backbones": "unmask config demo --backbone dit",
-    "loggers": "unmask train demo --training.log_to tensorboard",
+    "loggers": "unmask train demo --training.log-to tensorboard",
     "tokenizers": "unmask train demo --data.tokenizer.kind bytes",
     "sources": "unmask evaluate stories --data notes.txt",
     "formats": "unmask export runs/demo FOLDER --format huggingface",

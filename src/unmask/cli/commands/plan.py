@@ -122,8 +122,8 @@ def _name(option: "Option") -> str:
 
 def _settings(option: "Option") -> str:
     parts = [f"--distributed.strategy {option.strategy}"] * (option.strategy != "plain")
-    parts.append(f"--training.micro_batch {option.micro_batch}")
-    parts += ["--training.checkpoint_activations true"] * option.recompute
+    parts.append(f"--training.micro-batch {option.micro_batch}")
+    parts += ["--training.checkpoint-activations true"] * option.recompute
     return " ".join(parts)
 
 

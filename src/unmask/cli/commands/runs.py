@@ -12,8 +12,6 @@ from unmask.errors import UnmaskError
 if TYPE_CHECKING:
     from unmask.runs.inspect import Standing
 
-_UNITS = ("B", "kB", "MB", "GB", "TB")
-
 
 def add(commands: Commands) -> None:
     _add_runs(commands)
@@ -67,7 +65,7 @@ def runs(args: Namespace) -> None:
 def _print(found: "list[Standing]") -> None:
     from rich.table import Table
 
-    from unmask.cli.output.tables import print_whole
+    from unmask.cli.output.tables import print_whole, size_text
     from unmask.training.logs.progress import bound
 
     table = Table("run", "state")
@@ -78,17 +76,8 @@ def _print(found: "list[Standing]") -> None:
         step = f"{each.step:,}" + (f" / {each.steps:,}" if each.steps else "")
         nats = "–" if each.nats is None else bound(each.nats, each.error or 0.0)
         damaged = "not checked" if each.damaged is None else ", ".join(each.damaged) or "no"
-        table.add_row(str(each.run), each.state, step, nats, _size(each.size), damaged)
+        table.add_row(str(each.run), each.state, step, nats, size_text(each.size), damaged)
     print_whole(table)
-
-
-def _size(count: float) -> str:
-    """A number of bytes as text, with a decimal unit."""
-    for unit in _UNITS[:-1]:
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} {_UNITS[-1]}"
 
 
 def check(args: Namespace) -> None:

@@ -5,9 +5,11 @@ import shlex
 from argparse import Namespace
 from pathlib import Path
 
+from unmask.cli.checks import check_settings
+from unmask.cli.output.tables import size_text
 from unmask.cli.parser import Commands, add_examples
 from unmask.errors import UnmaskError
-from unmask.recipes import locate
+from unmask.recipes import locate, require_text
 
 
 def add(commands: Commands) -> None:
@@ -52,11 +54,15 @@ def _add_config(commands: Commands) -> None:
 
 def train(args: Namespace) -> None:
     run = args.run or args.resume or Path("runs") / Path(args.recipe).stem
-    locate(args.recipe)  # an unknown recipe raises an error before the first line
+    # before the first line, and before the import of torch, which takes seconds
+    locate(args.recipe)
+    if not (run / "config.yaml").is_file():  # a run that has begun may have lost its first model
+        require_text(args.recipe, dict(args.overrides))
+        check_settings(args.overrides)
     if _is_main():
-        # before the import of torch, which takes seconds
         _say(f"recipe {args.recipe}, run folder {run}")
     from unmask.runs.auto_recipe import fitted
+    from unmask.runs.inspect import folder_size
     from unmask.runs.train import train as start
     from unmask.training.checkpoints.checkpoint import begun
 
@@ -69,6 +75,11 @@ def train(args: Namespace) -> None:
         hint = [f"resume with: {_command(args, run)}"] if _is_main() else []
         raise KeyboardInterrupt(*stop.args, *hint) from None
     if _is_main():
+        checkpoints = size_text(folder_size(run / "checkpoints"))
+        print(
+            f"{run} takes {size_text(folder_size(run))}; {checkpoints} of it are checkpoints to resume "
+            f"from; 'unmask export {run} FOLDER' writes the model alone"
+        )
         print(f"next: unmask evaluate {run}    (measures all of the held-out text)")
         print(f"      unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
 
@@ -92,7 +103,9 @@ def _is_main() -> bool:
 
 def _command(args: Namespace, run: Path) -> str:
     """The command that resumes the run, with its torchrun launch but without rendezvous options."""
-    overrides = [part for name, value in args.overrides for part in (f"--{name}", value)]
+    overrides = [
+        part for name, value in args.overrides for part in (f"--{name.replace('_', '-')}", value)
+    ]
     own = ["--auto-batch"] if args.auto_batch else []
     launcher = []
     if "TORCHELASTIC_RUN_ID" in os.environ:

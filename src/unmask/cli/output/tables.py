@@ -8,6 +8,8 @@ if TYPE_CHECKING:
 
     from unmask.report.elements import Table as PageTable
 
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
 
 def show_tables(tables: "Sequence[PageTable]") -> None:
     """Prints tables. In a narrow terminal lines wrap, and numbers are never cut."""
@@ -54,3 +56,12 @@ def print_whole(table: "Table", spare: int = 0) -> None:
     console = Console(highlight=False)
     natural = console.measure(table, options=console.options.update(max_width=1000)).maximum
     Console(highlight=False, width=max(console.width, natural - spare)).print(table)
+
+
+def size_text(count: float) -> str:
+    """A number of bytes as text, with a decimal unit."""
+    for unit in _UNITS[:-1]:
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} {_UNITS[-1]}"

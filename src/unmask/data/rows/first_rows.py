@@ -31,6 +31,12 @@ class FirstRows:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def amount(self) -> str:
+        """The number of rows as text, such as 32 of 54 rows."""
+        total = f"{len(self._rows):,} rows"
+        return total if self._count == len(self._rows) else f"{self._count:,} of {total}"
+
     def __getitem__(self, rows: range) -> tuple[torch.Tensor, torch.Tensor]:
         return self._rows[self._places[rows]]
 

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ from unmask.registry import Registry
 
 ELSEWHERE = "elsewhere:"  # scheme of a file on the machine where a model was trained
 _HASH_FRACTION = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio
+_FEW = 200  # most documents of a corpus whose sizes decide about the held-out ones
 _IN_MEMORY = 2**26  # bytes of documents kept in memory; more go to a temporary file
 
 
@@ -75,6 +76,24 @@ class Corpus:
         """The hash of the content, independent of its path, computed once; None for a stream."""
         return self.hash_content() if self.hash_content else None
 
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The characters of each document, if there are few; empty if there are many.
+
+        The next pass over the documents continues this one, so they are not read again.
+        """
+        documents = self._documents()
+        read: list[str] = []
+        found: list[int] = []
+        for document in documents:
+            read.append(document)
+            found.append(sum(map(len, sides([document]))))
+            if len(found) > _FEW or sum(found) > _IN_MEMORY:
+                found = []
+                break
+        self.__dict__["_begun"] = chain(read, documents)
+        return tuple(found)
+
     @property
     def endless(self) -> bool:
         """True if the corpus is a stream."""
@@ -86,6 +105,10 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         """The documents in order, without blank ones."""
+        begun: Iterator[str] | None = self.__dict__.pop("_begun", None)
+        return self._documents() if begun is None else begun
+
+    def _documents(self) -> Iterator[str]:
         empty = True
         self.faults.begin()
         for document in self.read():
@@ -99,16 +122,21 @@ class Corpus:
     def part(
         self, holdout: float, held: bool, spool: "DocumentSpool | None" = None
     ) -> Iterator[str]:
-        """The held-out documents if `held`, else the others. The index of a document decides.
+        """The held-out documents if `held`, else the others.
 
-        A full pass over the others stores the held-out documents in `spool`. A later pass over the
+        The index of a document decides. Of few documents of unequal size, the sizes decide
+        (`held_by_size`). A full pass over the others stores the held-out documents in `spool`. A later pass over the
         held-out documents reads them from `spool`, so the corpus is read once.
         """
-        limit, empty = int(holdout * 2**64), True
+        chosen, limit, empty = self.held_by_size(holdout), int(holdout * 2**64), True
+
+        def is_held(index: int) -> bool:
+            return _index_hash(index) < limit if chosen is None else index in chosen
+
         if held and spool is not None and spool.complete:
             found: Iterator[str] = iter(spool)
         else:
-            found = self._split(limit, held, None if held else spool)
+            found = self._split(is_held, held, None if held else spool)
         for document in found:
             empty = False
             yield document
@@ -118,11 +146,36 @@ class Corpus:
                 "set data.valid or another data.separator"
             )
 
-    def _split(self, limit: int, held: bool, spool: "DocumentSpool | None") -> Iterator[str]:
+    def held_by_size(self, holdout: float) -> set[int] | None:
+        """The indices of the held-out documents, if the hash of the index would choose badly.
+
+        Few documents may hold less than half or more than twice the fraction `holdout` of the text.
+        Then each document, in the order of the hash, is held out if it brings the held-out text
+        nearer to the fraction. If that is less than half of it, the smallest other document is held
+        out too. None: the hash of the index decides.
+        """
+        sizes, wanted = self.sizes, holdout * sum(self.sizes)
+        order = sorted(range(len(sizes)), key=_index_hash)
+        by_hash = sum(sizes[index] for index in order if _index_hash(index) < holdout * 2**64)
+        if wanted / 2 <= by_hash <= min(2 * wanted, (sum(sizes) + wanted) / 2):
+            return None
+        chosen, size = set(), 0
+        for index in order:
+            if abs(size + sizes[index] - wanted) < abs(size - wanted):
+                chosen.add(index)
+                size += sizes[index]
+        others = [index for index in order if index not in chosen]
+        if not chosen or (size < wanted / 2 and len(others) > 1):
+            chosen.add(min(others, key=lambda index: sizes[index]))
+        return chosen
+
+    def _split(
+        self, is_held: Callable[[int], bool], held: bool, spool: "DocumentSpool | None"
+    ) -> Iterator[str]:
         if spool is not None:
             spool.clear()
         for index, document in enumerate(self):
-            if (_index_hash(index) < limit) == held:
+            if is_held(index) == held:
                 yield document
             elif spool is not None:
                 spool.add(document)

@@ -179,6 +179,8 @@ class Likelihood(Suite):
         return map(_merged, [options.merge])
 
     def cells(self, row: LikelihoodRow) -> dict[str, str]:
+        from unmask.likelihood.bound import CERTIFICATES
+
         bound = row.bound
         sign = "≤ " if bound.certificate == "upper" else ""
         # with estimated bytes of a part, or with unknown tokens, the figure per byte is no bound
@@ -196,8 +198,8 @@ class Likelihood(Suite):
             "nats per token": sign + with_error(bound.nats, bound.error),
             "bits per byte": about + byte,
             "bits per character": about + character,
-            "certificate": bound.certificate,
-            "of": bound.of,
+            "kind of figure": CERTIFICATES.get(bound.certificate, bound.certificate),
+            "computed by": bound.of,
             "order-agnostic bound": _upper_text(row.upper),
             "99% interval": _interval(bound),
             "to halve the error": f"{bound.draws_to_halve} draws" if bound.draws_to_halve else "",
@@ -315,9 +317,11 @@ def _interval(bound: "Bound") -> str:
 
 
 def _rows(bound: "Bound") -> str:
-    """The rows of a part as text; empty for the whole corpus."""
-    if bound.sums is None or bound.sums.rows == bound.sums.conditions.rows:
+    """The measured rows as text."""
+    if bound.sums is None:
         return ""
+    if bound.sums.rows == bound.sums.conditions.rows:
+        return f"{bound.sums.rows:,}, all of the text"
     rows = ", ".join(f"{start} to {stop - 1}" for start, stop in bound.sums.parts)
     return f"{rows} of {bound.sums.conditions.rows}"
 
