@@ -61,7 +61,7 @@ def test_one_token_a_step_gives_the_language():
 
 
 def test_each_token_is_revised_at_most_once_and_the_least_confident_first():
-    canvas, sampler = canvas_of(0, 40, 30), Refine(12, revised=0.5, share=0.1)
+    canvas, sampler = canvas_of(0, 40, 30), Refine(6, revisions=6, share=0.1)
     frames = list(sampler.generate(smooth, canvas, task(40, watched=True)))
     first = len(frames) - sampler.revisions - 1  # the last frame settles all tokens
     writing, revising = frames[:first], frames[first:]
@@ -79,7 +79,7 @@ def test_each_token_is_revised_at_most_once_and_the_least_confident_first():
 
 
 def test_revisions_bring_texts_of_few_steps_closer_to_the_language():
-    samplers = Spread(1), Refine(4, revised=0.75, share=0.3)
+    samplers = Spread(1), Refine(1, revisions=3, share=0.3)
     at_once, revised = (
         distance(sample(LANGUAGE, sampler, SEEDS) / len(SEEDS), LANGUAGE.table)
         for sampler in samplers
@@ -87,14 +87,17 @@ def test_revisions_bring_texts_of_few_steps_closer_to_the_language():
     assert revised < 0.7 * at_once
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7])
-def test_revisions_leave_a_step_for_writing(steps):
-    sampler = build("refine", steps=steps, revised=1.0)
-    frame = run(sampler, canvas_of(1, 8, 12))
-    assert (frame.tokens != MASK).all() and int(frame.calls.max()) <= steps
+@pytest.mark.parametrize("revisions", [0, 1, 20])
+def test_revisions_end_when_each_token_was_drawn_again(revisions):
+    canvas = canvas_of(1, 8, 12)
+    frame = run(build("refine", steps=2, revisions=revisions, share=0.2), canvas)
+    tokens = canvas.open.sum(1)
+    most = (tokens / (0.2 * tokens).ceil()).ceil().clamp(max=revisions)
+    assert (frame.tokens != MASK).all() and (frame.calls.cpu() <= 4 + most + 1).all()
 
 
-@pytest.mark.parametrize("name", ["revised", "share"])
-def test_shares_beyond_one_are_an_error(name):
-    with pytest.raises(UnmaskError, match=rf"{name} must lie in \[0, 1\], not 1.5"):
-        Refine(8, **{name: 1.5})
+def test_values_out_of_range_are_an_error():
+    with pytest.raises(UnmaskError, match=r"share must lie in \[0, 1\], not 1.5"):
+        Refine(8, share=1.5)
+    with pytest.raises(UnmaskError, match=r"revisions must lie in 0..1000, not -1"):
+        Refine(8, revisions=-1)

@@ -18,41 +18,34 @@ from unmask.samplers.remasking import PredictorCorrector
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import Places
 
+MOST_REVISIONS = 1000
+
 
 @SAMPLERS.register("refine")
 @dataclass(frozen=True)
 class Refine(Sampler):
     """Writes with a predictor and a corrector, then draws the least confident token of each segment again.
 
-    The tokens of a call are far apart. A revision draws each token at most once.
+    The tokens of a call are far apart. Revisions draw a token again at most once.
     """
 
     revises = True
-    steps: int = option(128, help="network calls, at most")
-    revised: float = option(0.25, help="share of the calls that revise the written text")
+    steps: int = option(128, help="denoising steps, each with a corrector step")
+    revisions: int = option(8, help="revisions of the written text")
     share: float = option(0.1, help="share of the tokens that a revision draws again")
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
-        for name in ("revised", "share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UnmaskError(f"{name} must lie in [0, 1], not {getattr(self, name)}")
-
-    @property
-    def revisions(self) -> int:
-        """Number of revisions; at least one call writes."""
-        return min(round(self.revised * self.steps), self.steps - 1)
-
-    @property
-    def writer(self) -> PredictorCorrector:
-        """The sampler of the calls before the revisions."""
-        calls = self.steps - self.revisions
-        return PredictorCorrector(max(1, calls // 2), correctors=min(1, calls - 1), spread=True)
+        if not 0 <= self.revisions <= MOST_REVISIONS:
+            raise UnmaskError(f"revisions must lie in 0..{MOST_REVISIONS}, not {self.revisions}")
+        if not 0 <= self.share <= 1:
+            raise UnmaskError(f"share must lie in [0, 1], not {self.share}")
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. A revision reads each row once, with one mask in each segment."""
         state = SamplerState(denoiser, canvas, task)
-        for frame in shown(self.writer.generate(denoiser, canvas, task), task):
+        writer = PredictorCorrector(self.steps, spread=True)
+        for frame in shown(writer.generate(denoiser, canvas, task), task):
             state.z, state.confidence = frame.tokens.clone(), frame.confidence.clone()
             state.calls, state.t = frame.calls.clone(), frame.t.clone()
             yield state.frame()
