@@ -86,7 +86,7 @@ def expected_bound(method: UniformDiffusion, language: Language) -> float:
     total = 0.0
     for one, weight in zip(t.tolist(), w.tolist(), strict=True):
         rows = torch.full((len(x),), one, dtype=torch.float64)
-        noise = Replacements(rows, valid, z, torch.ones_like(rows))
+        noise = Replacements(rows, torch.ones_like(rows), valid, z)
         loss = method.nll(x, valid, noise, full_bound=True).per_token().sum(1)
         alpha = method.schedule.alpha(rows)[:, None]
         chance = (alpha * (x == z) + (1 - alpha) / language.size).prod(1)

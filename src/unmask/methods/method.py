@@ -82,6 +82,9 @@ class Capabilities:
     unrolled: bool = False  # predicts a text from any text, without masks and noise levels
     blocks: bool = False  # writes blocks after a context, from left to right
     per_row: bool = False  # its loss is one number per row, as of a classifier
+    distills: bool = (
+        False  # trains from a trained model; the last weights count, not the best bound
+    )
     score: bool = True  # `nll` measures a text; False if its loss is no likelihood of any process
 
     @property
@@ -106,6 +109,7 @@ class Method(nn.Module, ABC):
     parameter_groups: tuple[ParameterGroup, ...] = ()
     noise_schedule: ClassVar[str] = "section schedule"  # the noise schedule, for `unmask methods`
     loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
+    training_steps: int = 0  # of the run; 0 if the method is not in training
 
     def __init__(
         self,
@@ -149,6 +153,22 @@ class Method(nn.Module, ABC):
         Args:
             counts: Number of occurrences of each id.
         """
+
+    def begin_training(self, steps: int) -> None:
+        """Receives the number of training steps, before the first step or a resume.
+
+        Args:
+            steps: Number of the steps of the run. `RowStream.step` counts them.
+        """
+        self.training_steps = steps
+
+    def training_tensors(self) -> dict[str, Tensor]:
+        """Tensors that a checkpoint holds beside the weights, such as a teacher; models lack them.
+
+        Returns:
+            Tensors by name. A resumed run writes the saved values into them.
+        """
+        return {}
 
     def training_noise(self, stream: RowStream, valid: Valid) -> RowNoise | None:
         """The random noise of the training loss: `noise`, unless training weighs times differently.
