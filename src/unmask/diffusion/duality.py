@@ -33,9 +33,9 @@ def signal_ratio(alpha: Float64[Tensor, "rows"], states: int) -> Ratios:
     low, high, step = alphas[above - 1], alphas[above], float(ratios[1])
     share = ((alpha - low) / (high - low).clamp(min=1e-300)).clamp(0, 1)
     ratio = ratios[above - 1] + share * step
-    found, slope = _integral(ratio, states)
-    wanted = (1 + (states - 1) * alpha) / states  # P(argmax w_t = x)
-    return (ratio + ((wanted - found) / slope.clamp(min=1e-300)).clamp(-step, step)).clamp(min=0)
+    error = diffusion_transform(ratio, states) - alpha
+    slope = _integral(ratio, states)[1] * states / (states - 1)
+    return (ratio - (error / slope.clamp(min=1e-300)).clamp(-step, step)).clamp(min=0)
 
 
 def largest_normals(

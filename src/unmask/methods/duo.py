@@ -79,14 +79,14 @@ class Duo(UDLM):
 
     @dataclass(frozen=True)
     class Config(UDLM.Config):
-        curriculum: float = 0.5  # share of the training steps; the others are those of udlm
+        curriculum: int = 500  # training steps with it; later steps are those of udlm
         temperature: float = 1e-3  # of the softmax
         cut: float = 0.05  # the curriculum trains alpha between cut and 1 - cut
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            if not 0 <= self.curriculum <= 1:
-                raise UnmaskError(f"curriculum must lie in [0, 1], not {self.curriculum}")
+            if self.curriculum < 0:
+                raise UnmaskError(f"curriculum must be 0 or more, not {self.curriculum}")
             if not 0 < self.temperature <= WARMEST:
                 raise UnmaskError(f"temperature must lie in (0, {WARMEST}], not {self.temperature}")
             if not 0 < self.cut < 0.5:
@@ -106,7 +106,7 @@ class Duo(UDLM):
 
     def training_noise(self, stream: RowStream, valid: Valid) -> UniformNoise:
         """Gaussian latents in the steps of the curriculum, and replaced tokens afterwards."""
-        if stream.step >= self.config.curriculum * self.training_steps:
+        if stream.step >= self.config.curriculum:
             return super().training_noise(stream, valid)
         cut = self.config.cut
         first, last = self.schedule.inverse(torch.tensor([1 - cut, cut], dtype=torch.float64))
@@ -183,7 +183,8 @@ class DuoDistilled(UDLM):
 
     @dataclass(frozen=True)
     class Config(UDLM.Config):
-        rounds: int = 5  # the teacher becomes the student after each, and the step size doubles
+        rounds: int = 5  # a round begins with the student as the teacher and doubles the step size
+        round_steps: int = 200  # training steps of a round; the last round does not end
         step_size: float = 1 / 512  # t - s in the first round
         divergence: str = (
             "reverse"  # reverse: KL(student || teacher) | forward: KL(teacher || student)
@@ -193,14 +194,15 @@ class DuoDistilled(UDLM):
             super().__post_init__()
             if not 1 <= self.rounds <= 32:
                 raise UnmaskError(f"rounds must lie between 1 and 32, not {self.rounds}")
+            if self.round_steps < 1:
+                raise UnmaskError(f"round_steps must be 1 or more, not {self.round_steps}")
             if not 0 <= self.step_size <= 1:
                 raise UnmaskError(f"step_size must lie in [0, 1], not {self.step_size}")
             if self.divergence not in DIVERGENCES:
                 raise unknown("divergence", self.divergence, DIVERGENCES)
 
-    def begin_training(self, steps: int) -> None:
+    def begin_training(self) -> None:
         """Copies the network as the first teacher. It is no submodule: models are saved without it."""
-        super().begin_training(steps)
         teacher = copy.deepcopy(self.backbone).requires_grad_(False).eval()
         self._training: tuple[Backbone, Tensor] = teacher, torch.zeros((), dtype=torch.long)
 
@@ -248,11 +250,11 @@ class DuoDistilled(UDLM):
         def divergence(p: Tensor, weight: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
             log_q = subs_log_probs(teacher.logits(known), mask_id, p.dtype)
             log_q = F.pad(log_q, (0, p.shape[1] - log_q.shape[1]), value=-torch.inf)
-            log_q = log_q.clamp(min=torch.finfo(p.dtype).min)  # 0 log 0 = 0
+            log_q, log_p = log_q.clamp(min=-1e30), p.clamp(min=1e-37).log()  # 0 log 0 = 0
             if forward:
                 q = log_q.exp()
-                return (q * (log_q - p.clamp(min=torch.finfo(p.dtype).tiny).log())).sum(1), -q
-            value = torch.special.xlogy(p, p) - p * log_q
+                return (q * (log_q - log_p)).sum(1), -q
+            value = p * (log_p - log_q)
             return value.sum(1), value + p
 
         def loss(found: Tensor, chosen: Tensor, weight: Tensor, known: Tensor) -> Tensor:
@@ -268,9 +270,9 @@ class DuoDistilled(UDLM):
         """The round of a step. At the start of a round the student becomes the teacher."""
         teacher, present = self._training
         teacher.to(self.device)
-        number = step * self.config.rounds // max(1, self.training_steps)
-        if min(number, self.config.rounds - 1) > int(present):
-            present.fill_(min(number, self.config.rounds - 1))
+        number = min(step // self.config.round_steps, self.config.rounds - 1)
+        if number > int(present):
+            present.fill_(number)
             for old, new in zip(teacher.parameters(), self.backbone.parameters(), strict=True):
                 old.copy_(new.full_tensor() if hasattr(new, "full_tensor") else new)
         return int(present)

@@ -109,7 +109,6 @@ class Method(nn.Module, ABC):
     parameter_groups: tuple[ParameterGroup, ...] = ()
     noise_schedule: ClassVar[str] = "section schedule"  # the noise schedule, for `unmask methods`
     loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
-    training_steps: int = 0  # of the run; 0 if the method is not in training
 
     def __init__(
         self,
@@ -154,13 +153,8 @@ class Method(nn.Module, ABC):
             counts: Number of occurrences of each id.
         """
 
-    def begin_training(self, steps: int) -> None:
-        """Receives the number of training steps, before the first step or a resume.
-
-        Args:
-            steps: Number of the steps of the run. `RowStream.step` counts them.
-        """
-        self.training_steps = steps
+    def begin_training(self) -> None:
+        """Prepares for training, with the initial weights, before they are resumed, placed or compiled."""
 
     def training_tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint holds beside the weights, such as a teacher; models lack them.

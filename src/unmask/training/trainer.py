@@ -98,7 +98,7 @@ class Trainer:
                 "--auto-batch works in one process only: set distributed.strategy plain"
             )
         recompute_blocks(method.backbone, config.checkpoint_activations)
-        method.begin_training(config.steps)
+        method.begin_training()
         self.method = method  # for validation and sampling
         self.trained = self.strategy.place(method)  # the same object, unless FSDP shards it
         self.loader, self.config, self.run = loader, config, run

@@ -137,8 +137,10 @@ class _HeadLoss(torch.autograd.Function):
             losses[part] = loss.detach()
             if training:
                 ones = torch.ones_like(loss)
-                d_total, d_chosen = torch.autograd.grad(  # zeros for one that the loss does not read
-                    loss, (total, chosen), ones, materialize_grads=True
+                d_total, d_chosen = (
+                    torch.autograd.grad(  # zeros for one that the loss does not read
+                        loss, (total, chosen), ones, materialize_grads=True
+                    )
                 )
                 d_logits = logits.gradient(d_total, d_chosen, d_bias)
                 d_h[part] = d_logits @ weight
