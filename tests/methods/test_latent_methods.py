@@ -56,6 +56,8 @@ def trained(name: str, folder: Path, run: str = "run", **changes: str) -> unmask
     if METHODS[name].capabilities.distills:
         trained("duo", folder, "start")
         changes = {"init_from": str(folder / "start"), "method.round_steps": "1", **changes}
+    if name == "duo":
+        changes = {"method.curriculum": "3", **changes}
     unmask.train(configured(name, folder, **changes), folder / run, say=lambda line: None)
     return unmask.load(folder / run, device="cpu")
 
