@@ -80,6 +80,7 @@ class Row(NamedTuple):
     samplers: tuple[str, ...] = ()  # of the frontier
     long: str = ""  # sampler of texts that are twice as long as a row: Table 5
     paper: str = ""  # perplexity in Table 1, LM1B
+    shares: tuple[tuple[str, float], ...] = ()  # settings that are shares of the training steps
 
 
 ROWS = {
@@ -93,6 +94,12 @@ ROWS = {
         paper="22.32",
     ),
     "udlm": Row("UDLM", {"method": "udlm", **TIME}, ("uniform_ancestral",)),
+    "duo": Row(
+        "Duo",
+        {"method": "duo", **TIME},
+        ("uniform_ancestral",),
+        shares=(("method.curriculum", 0.5),),
+    ),
     "d3pm-uniform": Row(
         "D3PM, uniform", {"method": "d3pm_uniform", **TIME}, ("uniform_ancestral",)
     ),
@@ -175,6 +182,7 @@ class Study:
             "training.cuda_graph": name not in self.eager,
             "training.device": DEVICE.type,
             "training.log_every": 50,
+            **{field: round(share * steps) for field, share in ROWS[name].shares},
         }
         return resolve({}, {field: str(value) for field, value in fields.items()})
 

@@ -190,7 +190,8 @@ def unmask(arguments: list[str]) -> int:
         tree = load_recipe(arguments[1]) if known or Path(arguments[1]).exists() else {}
         if tree.get("data", {}).get("train", "").startswith("hf:"):
             arguments = ["config", *arguments[1:]]
-        elif tree.get("init_from"):  # the model determines the network
+        elif not tree.get("init_from", "runs/").startswith("runs/"):
+            # the model determines the network
             arguments = [*arguments, *TINY[TINY.index("--training.steps") :]]
         else:
             arguments = [*arguments, *TINY]

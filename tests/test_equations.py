@@ -87,6 +87,10 @@ def trained_and_sampled(method: str, options: dict[str, str], samplers: list[str
         model = unmask.train(config, Path(folder, "run"), say=lambda line: None)
         for sampler in samplers:
             model.generate(length=8, n=2, sampler=sampler, top_k=5, temperature=0.9)
+        if method == "duo":
+            changes = {"method": "duo_distilled", "init_from": str(Path(folder, "run"))}
+            config = resolve_config({}, [*settings.items(), *changes.items()])
+            unmask.train(config, Path(folder, "distilled"), say=lambda line: None)
         if method == "mdlm":
             model.perplexity(["the cat sat"], draws=1, steps=4)
     return walk.called
@@ -126,6 +130,7 @@ RUNS: list[tuple[str, dict[str, str], list[str]]] = [
     ("analog_bits", TIMED, ["latent_ddim"]),
     ("ssd_lm", TIMED, []),
     ("udlm", TIMED, ["uniform_ancestral"]),
+    ("duo", TIMED, []),
     ("d3pm_uniform", {"method.steps": "4", **TIMED}, []),
     ("diffusion_bert", {}, ["token_schedule"]),
     ("sundae", {}, ["unrolled"]),

@@ -79,7 +79,7 @@ ANSWERS = {
         "gpt2": READS_TIME,
     },
 }
-ANSWERS |= {name: dict(ANSWERS["sedd"]) for name in ("udlm", "d3pm_uniform")}
+ANSWERS |= {name: dict(ANSWERS["sedd"]) for name in ("udlm", "duo", "d3pm_uniform")}
 ANSWERS["diffusion_bert"] = dict(ANSWERS["mdlm"])
 for answers in ANSWERS.values():  # the others fit the same networks
     answers |= {f"modern_{name}": reply for name, reply in answers.items() if name[0] in "cd"}
@@ -92,8 +92,12 @@ for answers in ANSWERS.values():  # the others fit the same networks
     answers |= dict.fromkeys(("encoder_decoder", "encoder_decoder, timed"), PAIRED)
 # tests/methods/test_latent_methods.py tests the methods of vectors, and those without a likelihood
 CAN = {name: METHODS[name].capabilities for name in METHODS}
-WRITERS = [name for name, can in CAN.items() if can.generate and can.score and not can.latent]
-ALIKE = ("udlm", "d3pm_uniform", "diffusion_bert")  # they train as sedd and mdlm do
+WRITERS = [
+    name
+    for name, can in CAN.items()
+    if can.generate and can.score and not (can.latent or can.distills)
+]
+ALIKE = ("udlm", "duo", "d3pm_uniform", "diffusion_bert")  # they train as sedd and mdlm do
 PAIRS = list(product(WRITERS, NETWORKS))
 # combinations whose parts other pairs cover
 SLOW = [

@@ -110,17 +110,40 @@ def keyed_normals(
     The numbers of a position do not depend on the length. They are computed on the keys' device.
     The positions of a row begin at `first_position`, or at 0.
     """
+    first, second = (
+        keyed_uniforms(keys, 2 * site + part, length, width, dtype, first_position)
+        for part in (0, 1)
+    )
+    return (-2 * first.log()).sqrt() * torch.cos(2 * torch.pi * second)
+
+
+def keyed_uniforms(
+    keys: Keys,
+    site: int,
+    length: int,
+    width: int,
+    dtype: torch.dtype,
+    first_position: Int64[Tensor, "rows"] | None = None,
+) -> Float[Tensor, "rows length width"]:
+    """Numbers in (0, 1] as a function of (row key, site, position); float32 rounds some to 1."""
+    bits = keyed_integers(keys, site, length, width, first_position).to(dtype)
+    # float32 rounds 65 of the 2^32 values of `bits` to -2^31; without the limit, log(0) is infinite
+    return (bits + (2**31 + 0.5)).clamp(min=0.5) / 2**32
+
+
+def keyed_integers(
+    keys: Keys,
+    site: int,
+    length: int,
+    width: int,
+    first_position: Int64[Tensor, "rows"] | None = None,
+) -> Int32[Tensor, "rows length width"]:
+    """32 random bits as a function of (row key, site, position)."""
     element = torch.arange(length * width, dtype=torch.int32, device=keys.device)
     if first_position is not None:
         element = element + (width * first_position.int())[:, None]
-    first, second = (
-        keyed_bits(element, *(key[:, None] for key in site_keys(keys, 2 * site + part))).to(dtype)
-        for part in (0, 1)
-    )
-    # float32 rounds 65 of the 2^32 values of `bits` to -2^31; without the limit, log(0) is infinite
-    first, second = ((bits + (2**31 + 0.5)).clamp(min=0.5) / 2**32 for bits in (first, second))
-    radius = (-2 * first.log()).sqrt()
-    return (radius * torch.cos(2 * torch.pi * second)).view(len(keys), length, width)
+    bits = keyed_bits(element, *(key[:, None] for key in site_keys(keys, site)))
+    return bits.view(len(keys), length, width)
 
 
 def site_keys(keys: Keys, site: int) -> tuple[Int32[Tensor, "rows"], Int32[Tensor, "rows"]]:

@@ -122,7 +122,8 @@ def plugin_method(name: str) -> Method:
         return MDLM(MDLM.Config(), network(network.Config(16), vocabulary), vocabulary, *clock)
     kind: Any = METHODS[name]
     timed = replace(NETWORK, time_conditioning=kind.capabilities.noise_level)
-    return kind(kind.Config(), DiT(timed, vocabulary), vocabulary, *clock)
+    own = {"round_steps": 2, "step_size": 0.2} if kind.capabilities.distills else {}
+    return kind(kind.Config(**own), DiT(timed, vocabulary), vocabulary, *clock)
 
 
 def train(job: dict[str, Any]) -> None:

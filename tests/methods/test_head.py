@@ -128,10 +128,11 @@ def test_no_step_ever_holds_all_logits(name, monkeypatch):
     assert chunk * size <= largest.numel < rows * length * size / 4
 
 
-@pytest.mark.parametrize("name", ["udlm", "d3pm_uniform", "diffusion_bert"])
+@pytest.mark.parametrize("name", ["udlm", "duo", "duo_distilled", "d3pm_uniform", "diffusion_bert"])
 def test_a_loss_of_whole_distributions_is_the_dense_one(name):
     """A head with a hook is called as a module, and autograd computes the gradient."""
     method, x = small_method(name), torch.arange(40).view(4, 10) % (SIZE - 1)
+    method.begin_training()
     batch = (x, torch.ones_like(x, dtype=torch.bool), None, RowStream(0, 0, range(4), 4))
     found = []
     for hook in (None, method.backbone.head.register_forward_hook):

@@ -53,6 +53,11 @@ def configured(name: str, folder: Path, **changes: str):
 
 
 def trained(name: str, folder: Path, run: str = "run", **changes: str) -> unmask.Model:
+    if METHODS[name].capabilities.distills:
+        trained("duo", folder, "start")
+        changes = {"init_from": str(folder / "start"), "method.round_steps": "1", **changes}
+    if name == "duo":
+        changes = {"method.curriculum": "3", **changes}
     unmask.train(configured(name, folder, **changes), folder / run, say=lambda line: None)
     return unmask.load(folder / run, device="cpu")
 
@@ -87,8 +92,10 @@ def test_its_network_classifies_and_embeds(model):
     assert np.isfinite(model.embed(TEXTS[:3])).all()
 
 
-# parameters of its own, a schedule of each token, neither
-@pytest.mark.parametrize("model", ["plaid", "diffusion_bert", "udlm"], indirect=True)
+# parameters of its own, a schedule of each token, a curriculum that ends after the stop, a teacher
+@pytest.mark.parametrize(
+    "model", ["plaid", "diffusion_bert", "duo", "duo_distilled"], indirect=True
+)
 def test_a_resumed_run_ends_with_the_same_bits(model, tmp_path):
     name = model.config.method.name
     trained(name, tmp_path, **{"training.steps": "2"})

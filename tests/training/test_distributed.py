@@ -31,11 +31,12 @@ from unmask.training.training_config import DistributedConfig
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "several_processes.py"
 OPTIONS = {"steps": 8, "save_every": 4, "keep": 9}
-# a network of a plugin, a method with its own parameters, a method of uniform tokens, a task head
-PLUGINS = ("gated_recurrence", "plaid", "udlm", "text_classifier")
+# a network of a plugin, a method with its own parameters, methods of uniform tokens, a task head
+PLUGINS = ("gated_recurrence", "plaid", "duo", "duo_distilled", "text_classifier")
 OTHERS: dict[str, dict[str, Any]] = {plugin: {"plugin": plugin} for plugin in PLUGINS}
 OTHERS["muon"] = {"optimizer": "muon", "weight_decay": 0.1, "clip": 0.0}
-RESUMED = ("plaid", "muon")  # they have further states: own parameters and another optimizer
+# they have further states: own parameters, a teacher and another optimizer
+RESUMED = ("plaid", "duo_distilled", "muon")
 
 
 def job(run: Path, strategy: str, world: int, **more: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
 from unmask.methods.d3pm_uniform import D3PMUniform
 from unmask.methods.diffusion_bert import DiffusionBERT
+from unmask.methods.duo import Duo, DuoDistilled
 from unmask.methods.latent.analog_bits import AnalogBits
 from unmask.methods.latent.diffusion_lm import DiffusionLM
 from unmask.methods.latent.plaid import Plaid
@@ -50,6 +51,8 @@ METHODS = {
     "mlm": (MLM, MLM.Config()),
     "diffusion_bert": (DiffusionBERT, DiffusionBERT.Config()),
     "udlm": (UDLM, UDLM.Config()),
+    "duo": (Duo, Duo.Config(temperature=0.01)),
+    "duo_distilled": (DuoDistilled, DuoDistilled.Config(round_steps=2, step_size=0.2)),
     "d3pm_uniform": (D3PMUniform, D3PMUniform.Config(steps=10)),
     "sundae": (SUNDAE, SUNDAE.Config()),
     "plaid": (Plaid, Plaid.Config()),
@@ -92,7 +95,9 @@ def small(name: str, schedule=None):
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return kind(config, network, vocabulary, schedule or LogLinear(), Stratified())
+    method = kind(config, network, vocabulary, schedule or LogLinear(), Stratified())
+    method.begin_training()
+    return method
 
 
 def fitted(run, method, graph: bool, device: str = "cpu", **options):

@@ -34,6 +34,7 @@ class Backbone(InferenceWeights, ABC):
     recomputes: ClassVar[bool] = False  # True: a step of decoding computes all earlier tokens again
     onnx: ClassVar[bool] = True  # False: an ONNX file cannot hold the network
     pairs: ClassVar[bool] = False  # True: reads rows of pairs only
+    tokens_only: ClassVar[bool] = False  # True: reads token ids and no vectors
     embedding: nn.Module  # token ids -> features
     head: nn.Linear  # features -> logits
     time_conditioning: bool = False

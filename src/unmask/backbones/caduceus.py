@@ -76,6 +76,8 @@ class Caduceus(BiMamba):
     (post hoc) trains f on x alone, in both halves, and averages x and rc(x) in evaluation.
     """
 
+    tokens_only = True
+
     @dataclass(frozen=True)
     class Config(MambaConfig):
         width: int = 118

@@ -37,7 +37,7 @@ class EncoderDecoder(DiT):
     are those of the DiT. Tokens after `target_positions` have no features of their own.
     """
 
-    pairs = True
+    pairs = tokens_only = True
     onnx = False
 
     @dataclass(frozen=True)

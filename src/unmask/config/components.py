@@ -71,7 +71,7 @@ def _check_pair(config: RunConfig) -> None:
             f"method {name} cannot use backbone {backbone} without pairs: set data.source_field and "
             "data.target_field, or another backbone"
         )
-    if kind.pairs and needs.latent:
+    if kind.tokens_only and needs.latent:
         raise UnmaskError(
             f"method {name} diffuses vectors, but backbone {backbone} reads tokens: set backbone dit"
         )

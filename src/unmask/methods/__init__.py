@@ -4,6 +4,7 @@ from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
 from unmask.methods.d3pm_uniform import D3PMUniform
 from unmask.methods.diffusion_bert import DiffusionBERT
+from unmask.methods.duo import Duo, DuoDistilled
 from unmask.methods.latent.analog_bits import AnalogBits
 from unmask.methods.latent.diffusion_lm import DiffusionLM
 from unmask.methods.latent.plaid import Plaid
@@ -31,6 +32,8 @@ __all__ = [
     "D3PMUniform",
     "DiffusionBERT",
     "DiffusionLM",
+    "Duo",
+    "DuoDistilled",
     "Losses",
     "Method",
     "Plaid",

@@ -82,6 +82,9 @@ class Capabilities:
     unrolled: bool = False  # predicts a text from any text, without masks and noise levels
     blocks: bool = False  # writes blocks after a context, from left to right
     per_row: bool = False  # its loss is one number per row, as of a classifier
+    distills: bool = (
+        False  # trains from a trained model; the last weights count, not the best bound
+    )
     score: bool = True  # `nll` measures a text; False if its loss is no likelihood of any process
 
     @property
@@ -149,6 +152,17 @@ class Method(nn.Module, ABC):
         Args:
             counts: Number of occurrences of each id.
         """
+
+    def begin_training(self) -> None:
+        """Prepares for training, with the initial weights, before they are resumed, placed or compiled."""
+
+    def training_tensors(self) -> dict[str, Tensor]:
+        """Tensors that a checkpoint holds beside the weights, such as a teacher; models lack them.
+
+        Returns:
+            Tensors by name. A resumed run writes the saved values into them.
+        """
+        return {}
 
     def training_noise(self, stream: RowStream, valid: Valid) -> RowNoise | None:
         """The random noise of the training loss: `noise`, unless training weighs times differently.

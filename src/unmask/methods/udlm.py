@@ -8,7 +8,7 @@ from torch import Tensor
 from unmask.diffusion.nelbo import UniformMarginals, uniform_rate_divergence
 from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS
-from unmask.methods.uniform_diffusion import LEAST_NOISE, Replacements, UniformDiffusion
+from unmask.methods.uniform_diffusion import LEAST_NOISE, UniformDiffusion, UniformNoise
 from unmask.randomness import RowStream
 from unmask.shapes import Valid
 
@@ -25,7 +25,7 @@ class UDLM(UniformDiffusion):
             if not 0 <= self.t_min < 1:
                 raise UnmaskError(f"t_min must lie in [0, 1), not {self.t_min}")
 
-    def training_noise(self, stream: RowStream, valid: Valid) -> Replacements:
+    def training_noise(self, stream: RowStream, valid: Valid) -> UniformNoise:
         """Noise without the smallest times. The bound covers all times and has no reconstruction term."""
         return self._draw(stream, valid, self.config.t_min)
 

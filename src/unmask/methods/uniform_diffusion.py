@@ -25,7 +25,7 @@ from unmask.methods.masked_diffusion import LARGEST_SIGMA, token_tensors
 from unmask.methods.method import Capabilities, Losses, Method, padding, spread, targets
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
-from unmask.shapes import At, LogProbabilities, Tokens, Valid
+from unmask.shapes import At, Inputs, LogProbabilities, Tokens, Valid
 from unmask.vocabulary import Vocabulary
 
 LEAST_NOISE = 1e-20  # of 1 - alpha, which divides
@@ -33,14 +33,20 @@ FILLER = 7919  # a prime: tokens that stand for masks differ from column to colu
 
 
 @dataclass(frozen=True)
-class Replacements(RowNoise):
+class UniformNoise(RowNoise):
+    """Randomness of a loss with uniform tokens. The mean over uniform t is E[importance * loss]."""
+
+    importance: Float64[Tensor, "rows"]
+
+
+@dataclass(frozen=True)
+class Replacements(UniformNoise):
     """One draw of the replaced tokens of each row, at time t."""
 
     by_token: ClassVar[tuple[str, ...]] = ("replaced", "other")
 
     replaced: Bool[Tensor, "rows length"]
     other: Int64[Tensor, "rows length"]  # uniform tokens, which may equal the true ones
-    importance: Float64[Tensor, "rows"]
 
 
 class UniformTokens(Method):
@@ -129,6 +135,13 @@ class UniformDiffusion(UniformTokens):
             importance=torch.full_like(t, 1.0 if self.steps else 1 - t_min),
         )
 
+    def latents(self, x: Tokens, noise: UniformNoise) -> tuple[Tokens, Inputs]:
+        """z_t, and the inputs of the network in its place."""
+        assert isinstance(noise, Replacements)
+        replaced = to_device(noise.replaced, x.device)
+        z_t = torch.where(replaced, to_device(noise.other, x.device), x)
+        return z_t, z_t
+
     def nll(
         self,
         x: Tokens,
@@ -138,9 +151,8 @@ class UniformDiffusion(UniformTokens):
         given: Valid | None = None,
     ) -> Losses:
         """The divergence at each target, replaced or not. Given tokens are not replaced."""
-        assert isinstance(noise, Replacements)
-        replaced = to_device(noise.replaced, x.device)
-        z_t = torch.where(replaced, to_device(noise.other, x.device), x)
+        assert isinstance(noise, UniformNoise)
+        z_t, inputs = self.latents(x, noise)
         rows, columns = targets(valid, given).cpu().nonzero(as_tuple=True)
         at = to_device(rows * x.shape[1] + columns, x.device)
         by_token = [
@@ -148,7 +160,7 @@ class UniformDiffusion(UniformTokens):
             for part in (noise.importance, *self.loss_inputs(noise.t))
         ]
         sigma, seen = self.condition(noise.t, x.device), padding(valid, x.device)
-        total, values = self._loss(x, z_t, sigma, seen, at, by_token)
+        total, values = self._loss(x, z_t, sigma, seen, at, by_token, inputs)
         terms = {"diffusion": spread(values, at, x)}
         if full_bound:
             one = torch.ones(1, dtype=torch.float64)
@@ -161,9 +173,14 @@ class UniformDiffusion(UniformTokens):
         self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
     ) -> dict[str, Tensor] | None:
         scored = targets(valid, given)
-        noise = self.training_noise(stream, scored)
-        assert isinstance(noise, Replacements)
-        z_t, inputs = torch.where(noise.replaced, noise.other, x), self.loss_inputs(noise.t)
+        return self.noise_tensors(x, valid, scored, self.training_noise(stream, scored))
+
+    def noise_tensors(
+        self, x: Tokens, valid: Valid, scored: Valid, noise: RowNoise | None
+    ) -> dict[str, Tensor]:
+        """Inputs of `loss_of` for a draw of the noise; `scored` is True at the tokens of the loss."""
+        assert isinstance(noise, UniformNoise)
+        z_t, inputs = self.latents(x, noise)[0], self.loss_inputs(noise.t)
         sigma = self.condition(noise.t, x.device)
         return token_tensors(x, z_t, scored, [noise.importance, *inputs], valid, sigma)
 
@@ -180,12 +197,17 @@ class UniformDiffusion(UniformTokens):
         valid: Valid | None,
         at: Int[Tensor, "tokens"],
         by_token: Sequence[Tensor],
+        inputs: Inputs | None = None,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
-        """Sum and values of the divergence at some tokens, with a weight and `loss_inputs` of each."""
-        h = self.backbone.features(z_t, sigma, valid=valid, at=at)
+        """Sum and values of the divergence at some tokens, with a weight and `loss_inputs` of each.
+
+        The network reads z_t, or `inputs` in its place.
+        """
+        read = z_t if inputs is None else inputs
+        h = self.backbone.features(read, sigma, valid=valid, at=at)
         ids = torch.stack([x.flatten()[at], z_t.flatten()[at]], 1)
         dtype = torch.float64 if h.dtype == torch.float64 else torch.float32
-        inputs = [part.to(dtype) for part in by_token]
+        numbers = [part.to(dtype) for part in by_token]
 
         def log_sum(mu: Tensor, same: Tensor, weight: Tensor, ratio: Tensor, *_: Tensor) -> Any:
             relative = mu * ratio[:, None]
@@ -204,7 +226,7 @@ class UniformDiffusion(UniformTokens):
 
         return projection_loss(
             *(self.backbone.head, self.vocabulary.mask_id, h, ids, loss),
-            *(ids[:, 0] == ids[:, 1], *inputs),
+            *(ids[:, 0] == ids[:, 1], *numbers),
             statistic=log_sum,
         )
 

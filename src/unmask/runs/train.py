@@ -38,6 +38,7 @@ from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood, paired_difference
 from unmask.likelihood.figure_text import with_error
 from unmask.likelihood.measured_rows import token_counts
+from unmask.methods.method import METHODS
 from unmask.model import Model
 from unmask.randomness import row_seeds
 from unmask.runs.auto_recipe import fitted
@@ -107,6 +108,10 @@ def train(
             raise UnmaskError(
                 "lora.rank trains adapters of a trained model: set init_from, such as stories"
             )
+    if METHODS[config.method.name].capabilities.distills and not config.init_from:
+        raise UnmaskError(
+            f"method {config.method.name} distils a trained model: set init_from, such as runs/demo-duo"
+        )
     outline(config)  # raises an error if method and network do not fit, before any data is read
     hint = f"nothing was lost; free some room and start {run} again"
     device = local_device(resolve_device(config.training.device))

@@ -98,6 +98,7 @@ class Trainer:
                 "--auto-batch works in one process only: set distributed.strategy plain"
             )
         recompute_blocks(method.backbone, config.checkpoint_activations)
+        method.begin_training()
         self.method = method  # for validation and sampling
         self.trained = self.strategy.place(method)  # the same object, unless FSDP shards it
         self.loader, self.config, self.run = loader, config, run
@@ -304,10 +305,12 @@ class Trainer:
             result = validate()
         state = self.state
         measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
-        better = state.record_validation(result)
+        newest = self.method.capabilities.distills
+        better = state.record_validation(result, newest)
         log.numbers({"step": state.step, "validation": measured})
         value = bound(result.nats, result.error)
-        self.say(f"step {state.step}: {value} nats/token{', the best so far' if better else ''}")
+        best = ", the best so far" if better and not newest else ""
+        self.say(f"step {state.step}: {value} nats/token{best}")
         if better:
             self.best = result
             weights = self.weights()

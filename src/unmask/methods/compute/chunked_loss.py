@@ -137,7 +137,11 @@ class _HeadLoss(torch.autograd.Function):
             losses[part] = loss.detach()
             if training:
                 ones = torch.ones_like(loss)
-                d_total, d_chosen = torch.autograd.grad(loss, (total, chosen), ones)
+                d_total, d_chosen = (
+                    torch.autograd.grad(  # zeros for one that the loss does not read
+                        loss, (total, chosen), ones, materialize_grads=True
+                    )
+                )
                 d_logits = logits.gradient(d_total, d_chosen, d_bias)
                 d_h[part] = d_logits @ weight
                 _add_product(d_weight, d_logits.t(), h_part)

@@ -12,7 +12,7 @@ from unmask.training.optimizer import NamedAdamW
 
 
 class Snapshot:
-    """Tensors of a run by checkpoint file: weights, optimizer state and weight averages (EMA)."""
+    """Tensors of a run by file: weights, optimizer state, averages (EMA), further tensors of training."""
 
     def __init__(
         self, strategy: SingleProcess, trained: Method, optimizer: NamedAdamW, ema: EMA | None
@@ -37,10 +37,15 @@ class Snapshot:
         self.optimizer.load(loaded["optimizer"])
         if self.ema:
             self.ema.load(loaded["ema"])
+        for name, tensor in self.trained.training_tensors().items():
+            tensor.copy_(loaded["training"][name])
 
     def _parts(self) -> dict[str, dict[str, Tensor]]:
         parts = {"model": self.trained.state_dict(), "optimizer": self.optimizer.tensors()}
-        return parts | ({"ema": self.ema.tensors()} if self.ema else {})
+        if self.ema:
+            parts["ema"] = self.ema.tensors()
+        further = self.trained.training_tensors()
+        return parts | ({"training": further} if further else {})
 
     def _read(self, found: Path, name: str, like: dict[str, Tensor]) -> dict[str, Tensor]:
         if not self.strategy.group.main:
