@@ -83,7 +83,10 @@ class Parser(argparse.ArgumentParser):
         own = {name.replace("_", "-"): name for name in self._option_string_actions}
         words = [word.partition("=") for word in args]
         return [
-            own.get(name.replace("_", "-"), name) + equals + value for name, equals, value in words
+            (own.get(name.replace("_", "-"), name) if name.startswith("--") else name)
+            + equals
+            + value
+            for name, equals, value in words
         ]
 
     def _unrecognized(self, extras: Sequence[str]) -> NoReturn:

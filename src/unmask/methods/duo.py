@@ -269,7 +269,8 @@ class DuoDistilled(UDLM):
     def _begin_round(self, step: int) -> int:
         """The round of a step. At the start of a round the student becomes the teacher."""
         teacher, present = self._training
-        teacher.to(self.device)
+        if next(teacher.parameters()).device != self.device:
+            teacher.to(self.device)
         number = min(step // self.config.round_steps, self.config.rounds - 1)
         if number > int(present):
             present.fill_(number)

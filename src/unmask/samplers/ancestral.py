@@ -47,7 +47,7 @@ class Spread(Sampler):
     """The reverse process with reveal times of low discrepancy: the tokens of a step are far apart.
 
     Each token alone has the reveal probabilities of ancestral sampling. The reveal times of a row are
-    not independent, so that neighbours, which depend on each other most, do not share a step.
+    not independent: neighbours share no step that reveals less than 38% of the tokens.
     """
 
     steps: int = option(128, help="denoising steps")

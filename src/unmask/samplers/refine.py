@@ -12,7 +12,7 @@ from unmask.errors import UnmaskError
 from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame, shown
 from unmask.samplers.core.sampler_state import SamplerState
-from unmask.samplers.core.time_grid import check_steps
+from unmask.samplers.core.time_grid import check_grid
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.remasking import PredictorCorrector
 from unmask.samplers.sampler import SAMPLERS, Sampler
@@ -31,20 +31,21 @@ class Refine(Sampler):
 
     revises = True
     steps: int = option(128, help="denoising steps, each with a corrector step")
+    grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
     revisions: int = option(8, help="revisions of the written text")
     share: float = option(0.1, help="share of the tokens that a revision draws again")
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
+        check_grid(self.grid, self.steps)
         if not 0 <= self.revisions <= MOST_REVISIONS:
             raise UnmaskError(f"revisions must lie in 0..{MOST_REVISIONS}, not {self.revisions}")
-        if not 0 <= self.share <= 1:
-            raise UnmaskError(f"share must lie in [0, 1], not {self.share}")
+        if not 0 < self.share <= 1:
+            raise UnmaskError(f"share must lie in (0, 1], not {self.share}")
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. A revision reads each row once, with one mask in each segment."""
         state = SamplerState(denoiser, canvas, task)
-        writer = PredictorCorrector(self.steps, spread=True)
+        writer = PredictorCorrector(self.steps, self.grid, spread=True)
         for frame in shown(writer.generate(denoiser, canvas, task), task):
             state.z, state.confidence = frame.tokens.clone(), frame.confidence.clone()
             state.calls, state.t = frame.calls.clone(), frame.t.clone()

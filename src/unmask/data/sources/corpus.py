@@ -82,6 +82,7 @@ class Corpus:
 
         The next pass over the documents continues this one, so they are not read again.
         """
+        self.digest  # noqa: B018 - a pass of its own, whose unreadable records are not counted
         documents = self._documents()
         read: list[str] = []
         found: list[int] = []
