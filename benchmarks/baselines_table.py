@@ -182,9 +182,13 @@ class Study:
             "training.cuda_graph": name not in self.eager,
             "training.device": DEVICE.type,
             "training.log_every": 50,
-            **{field: round(share * steps) for field, share in ROWS[name].shares},
+            **{field: round(share * steps) for field, share in self.shares(name)},
         }
         return resolve({}, {field: str(value) for field, value in fields.items()})
+
+    def shares(self, name: str) -> tuple[tuple[str, float], ...]:
+        """The settings of a row that are shares of the training steps."""
+        return ROWS[name].shares
 
     def method(self, config: RunConfig) -> Method:
         """The untrained method."""

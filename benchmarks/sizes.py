@@ -92,6 +92,10 @@ class Sizes(Study):
         parts = (f"backbone.{part}" for part in ("depth", "width", "heads"))
         return {**row.settings, **dict(zip(parts, shape, strict=True))}
 
+    def shares(self, name: str) -> tuple[tuple[str, float], ...]:
+        """None of these rows has such settings."""
+        return ()
+
     def seeds_of(self, name: str) -> range:
         """The seeds of a row: several for the smallest and the largest size."""
         several = name in [f"{method}-{size}" for method in METHODS for size in ENDS]

@@ -17,6 +17,8 @@ import pyarrow.parquet
 import pytest
 
 from unmask.data.documents.fields import Fields
+from unmask.data.documents.read_errors import ReadErrors
+from unmask.data.sources.corpus import Corpus, hash_documents
 from unmask.data.sources.open_source import open_corpus
 from unmask.errors import UnmaskError
 
@@ -407,3 +409,20 @@ def test_holdout_of_too_few_documents(tmp_path):
     corpus = open_corpus(str(path), READING)
     with pytest.raises(UnmaskError, match=r"too few documents to hold 0.1 of them out: set data.v"):
         list(corpus.part(0.1, False))
+
+
+def test_unreadable_records_are_counted_once_though_the_digest_reads_them_too():
+    faults = ReadErrors(0.5)
+
+    def unreadable() -> str:
+        raise UnmaskError("no text")
+
+    def read():
+        for number in range(6):
+            faults.seen += 1
+            yield faults.document(unreadable) if number == 0 else f"document {number}"
+
+    corpus = Corpus("objects", read, lambda: hash_documents(read()), True, faults)
+    assert len(corpus.sizes) == 5 and corpus.digest
+    assert len(list(corpus)) == 5
+    assert (faults.passed, faults.seen) == (1, 6)

@@ -52,7 +52,8 @@ class Refine(Sampler):
             yield state.frame()
         segment, settled = segments(canvas.free, self.share), ~canvas.free
         for number in range(self.revisions):
-            doubtful = lowest(state.confidence, segment, ~settled)
+            # rounding errors, which depend on the batch, must not decide between equal tokens
+            doubtful = lowest(state.confidence.round(decimals=4), segment, ~settled)
             if not doubtful.any():
                 break
             state.hide(doubtful)

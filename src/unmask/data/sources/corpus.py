@@ -16,6 +16,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -74,7 +75,12 @@ class Corpus:
     @cached_property
     def digest(self) -> str | None:
         """The hash of the content, independent of its path, computed once; None for a stream."""
-        return self.hash_content() if self.hash_content else None
+        if not self.hash_content:
+            return None
+        counts = deepcopy(vars(self.faults))
+        digest = self.hash_content()
+        vars(self.faults).update(counts)  # those of a pass that may have begun
+        return digest
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -82,7 +88,6 @@ class Corpus:
 
         The next pass over the documents continues this one, so they are not read again.
         """
-        self.digest  # noqa: B018 - a pass of its own, whose unreadable records are not counted
         documents = self._documents()
         read: list[str] = []
         found: list[int] = []
