@@ -53,7 +53,7 @@ class Refine(Sampler):
         segment, settled = segments(canvas.free, self.share), ~canvas.free
         for number in range(self.revisions):
             # rounding errors, which depend on the batch, must not decide between equal tokens
-            doubtful = lowest(state.confidence.round(decimals=4), segment, ~settled)
+            doubtful = lowest(state.confidence.round(decimals=6), segment, ~settled)
             if not doubtful.any():
                 break
             state.hide(doubtful)
