@@ -87,6 +87,9 @@ ROWS = {
     "ssd-lm": Row("SSD-LM", {"method": "ssd_lm", **TIME}, ("simplex_blocks",), "simplex_blocks"),
     "plaid": Row("Plaid", {"method": "plaid", **TIME}, ("latent_ancestral",)),
     "mdlm": Row("MDLM", {}, ("ancestral",), "semi_autoregressive", paper="≤ 27.04"),
+    "mdlm-unweighted": Row(
+        "MDLM, unweighted loss", {"method.loss_weight": "uniform"}, ("ancestral",), paper="≤ 27.04"
+    ),
     "ar": Row(
         "autoregressive",
         {"method": "autoregressive", "backbone": "causal"},

@@ -11,13 +11,14 @@ The measurements run in stages, the most important first. Each stage has a share
 are ended. A stage that ends early leaves its time to the next one.
 
 1. Table 6 with one seed. `dna_tables.py` measures the speed of each network and chooses the steps.
-2. Twenty sequences of Caduceus MDLM, table 7 in two processes, and enhancers.
-3. Speed, alone on the GPU.
-4. Further seeds of table 6.
+2. Twenty sequences of Caduceus MDLM, and enhancers.
+3. Table 7 in two processes.
+4. Speed, alone on the GPU.
+5. Further seeds of table 6.
 
 OUT receives every result as soon as it exists: `results.jsonl` (tables 6 and 7), `models.tar` (trained models),
-`sequences.fa`, `enhancers.jsonl`, `speed.jsonl` and `log.txt`. A later command continues if `results.jsonl` and
-`models.tar` lie in the folder of `--data`. `dna_tables.py --runs OUT --table` prints both tables.
+`sequences.fa`, `enhancers.jsonl`, `speed.jsonl` and `log.txt`. A later command continues if `results.jsonl`,
+`speed.jsonl` and `models.tar` lie in the folder of `--data`. `dna_tables.py --runs OUT --table` prints both tables.
 """
 
 import argparse
@@ -67,21 +68,23 @@ class Driver:
         common += ["--batch", str(args.batch), "--draws", "4", *tiny]
         seconds = [] if args.tiny else ["--seconds", str(TRAINING * args.seconds)]
         six = [*common, "--tables", "6", *seconds]
-        yield Stage("table 6", 0.66, {"table 6": [*six, "--seeds", "1"]})
+        yield Stage("table 6", 0.5, {"table 6": [*six, "--seeds", "1"]})
         jobs = {}
         if self.trained(SHIPPED):
             written = ["--n", "20", "--out", str(self.out / "sequences.fa")]
             jobs["sequences"] = ["-m", "unmask", "generate", str(self.folder(SHIPPED)), *written]
+        enhancers = [str(HERE / "dna_enhancers.py"), "--data", str(Path(args.data) / CELLS), *tiny]
+        enhancers += ["--runs", str(self.runs / "enhancers")]
+        enhancers += ["--steps", "3000", "--n", "500", "--batch", "250"]
+        jobs["enhancers"] = [*enhancers, "--out", str(self.out / "enhancers.jsonl")]
+        yield Stage("sequences and enhancers", 0.7, jobs)
+        jobs = {}
         for rows in CLASSIFIERS:
             present = [row for row in rows if self.trained(row)]
             if present:
                 seven = [*common, "--tables", "7", "--rows", *present]
                 jobs[f"table 7, {' '.join(present)}"] = seven
-        enhancers = [str(HERE / "dna_enhancers.py"), "--data", str(Path(args.data) / CELLS), *tiny]
-        enhancers += ["--runs", str(self.runs / "enhancers")]
-        enhancers += ["--steps", "3000", "--n", "500", "--batch", "250"]
-        jobs["enhancers"] = [*enhancers, "--out", str(self.out / "enhancers.jsonl")]
-        yield Stage("table 7 and enhancers", 0.86, jobs)
+        yield Stage("table 7", 0.9, jobs)
         speed = [str(HERE / "dna_speed.py"), "--out", str(self.out / "speed.jsonl"), *tiny]
         yield Stage("speed", 0.975, {"speed": speed})
         yield Stage("further seeds", 0.975, {"further seeds": [*six, "--seeds", "5"]})
@@ -128,9 +131,12 @@ class Driver:
         """Copies prepared files and earlier results into the folder of the runs."""
         data = Path(self.args.data)
         beds = () if self.args.tiny else ("exclude.bed", "holdout_intervals.bed")
-        for name in ("results.jsonl", *beds):
-            if (data / name).exists() and not (self.runs / name).exists():
-                shutil.copyfile(data / name, self.runs / name)
+        places = {"results.jsonl": self.runs, "speed.jsonl": self.out} | dict.fromkeys(
+            beds, self.runs
+        )
+        for name, folder in places.items():
+            if (data / name).exists() and not (folder / name).exists():
+                shutil.copyfile(data / name, folder / name)
         if (data / "models.tar").exists():
             with tarfile.open(data / "models.tar") as archive:
                 archive.extractall(self.runs, filter="data")

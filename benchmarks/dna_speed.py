@@ -11,7 +11,7 @@ FORM is `kernels` (Triton, on a GPU) or `torch`. NETWORK is `mamba` (with kernel
 `caduceus`, `hyena`, `dit` or `causal` with about as many parameters, or `mambapy` if it is installed.
 On a GPU, `mamba-compiled` and `caduceus-compiled` train at the first length, as with `training.compile`.
 
-    python benchmarks/dna_speed.py --out dna_speed.jsonl
+    python benchmarks/dna_speed.py --out dna_speed.jsonl   # adds the rows that the file does not have
     python benchmarks/dna_speed.py --tiny
 """
 
@@ -32,6 +32,7 @@ from machine import (
     machine_row,
     median_seconds,
     peak_gib,
+    read_rows,
     reset_peak,
     wall_seconds,
 )
@@ -212,6 +213,7 @@ def main() -> None:
     args.precision = args.precision or ("bf16" if DEVICE.type == "cuda" else "fp32")
     if args.tiny:
         args.lengths, args.tokens, args.repeats = [32], 64, 1
+    done = {row["row"] for row in read_rows(args.out)} if args.out and args.out.exists() else set()
     report = Report(args.out)
     machine = machine_row(args.tiny or DEVICE.type == "cpu")
     report.write(machine)
@@ -228,6 +230,8 @@ def main() -> None:
         # compilation is slow, so only one length has compiled networks
         for length in args.lengths[:1] if name in COMPILED else args.lengths:
             row = f"{part}-{length}-{name}"
+            if row in done:
+                continue
             with alone():
                 try:
                     found = measures[part](length, name)

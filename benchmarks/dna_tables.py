@@ -309,8 +309,12 @@ class Study:
         options = {"data": args.data, "seeds": 1, "epochs": args.epochs}
         if args.tiny:
             options |= {"limit": 16, "epochs": 1}
-        # all rows of a task come before the next task, and all tasks before the next seed
-        for seed, task, name in product(range(self.args.seeds), OFFICIAL, self.chosen()):
+        # the first seed of all tasks, then further seeds of the smallest task, then of the next one
+        cells = sorted(
+            product(range(args.seeds), OFFICIAL),
+            key=lambda cell: (cell[0] > 0, sum(OFFICIAL[cell[1]]), cell[0]),
+        )
+        for (seed, task), name in product(cells, self.chosen()):
             if (name, task, seed) in done or name == "hyena-ar":
                 continue
             model = self.model(name, 0)
