@@ -748,7 +748,7 @@ def unpicked(out: Path, count: int) -> Iterator[str]:
     texts = saved_texts(out)
     last: dict[tuple[str, str], dict[str, Any]] = {}
     for row in results(out):
-        if row["table"] == "texts" and not row["long"]:
+        if row["table"] == "texts" and not row["long"] and row["of"] in texts:
             last[row["row"], row["sampler"]] = row
     for (name, sampler), row in last.items():
         yield f"\n## {ROWS[name].title}, {sampler}, {row['calls']:.0f} calls\n"
