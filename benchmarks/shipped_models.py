@@ -153,7 +153,7 @@ class Chain:
         if not stage.startswith("wiki"):
             start = stage.replace("stories", "wiki").removesuffix("-2")
             data["init_from"] = str(self.runs / start)
-        settings = {**data, "training.save_every": 3000, **SETTINGS[stage]}
+        settings = {**data, "training.save_every": 1500, **SETTINGS[stage]}
         return settings | (TINY if self.args.tiny else {})
 
     def steps(self, stage: str) -> int:
@@ -252,12 +252,12 @@ class Chain:
             "init_from": "",
             "data.train": str(text),
             "data.valid": "",
-            "data.holdout": 0.1,
+            "data.holdout": 0.25,
             "data.workers": 1,
             "data.cache": str(run / "rows"),
             "training.steps": 6,
             "training.log_every": 2,
-            "training.validation_rows": 8,
+            "training.validation_rows": settings.get("training.batch", 128),  # a whole batch
             "training.validation_draws": 1,
             "training.validate_every": 0,
             "training.patience": 0,
