@@ -36,6 +36,7 @@ import tarfile
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ START = 30  # seconds from the start of a process to its first step, with a warm
 STAGES = ("wiki-autoregressive", "stories-autoregressive", "write", "wiki", "stories")
 SECOND = "stories-autoregressive-2"  # a second teacher
 EXPORTED = {"stories-autoregressive": "stories-ar", "wiki": "wiki", "stories": "stories"}
-ROWS, LENGTH, CHECK = 4096, 512, 32  # rows of a batch of stories, tokens of a row, tokens between two checks for EOS
+LIMITS = {"wiki-autoregressive": 240, "stories-autoregressive": 130}  # seconds of a stage
+ROWS, LENGTH = 4096, 512  # stories of a batch, and tokens of a row
+CHECK = 32  # tokens between two checks for EOS
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "wiki-autoregressive": {"training.steps": 2800, "training.validate_every": 1400},
@@ -183,7 +186,7 @@ class Chain:
         lines = [json.loads(line) for line in clock.read_text().splitlines() if line]
         rates = sorted(
             (b["step"] - a["step"]) / max(b["seconds"] - a["seconds"], 1e-9)
-            for a, b in zip(lines, lines[1:], strict=False)
+            for a, b in pairwise(lines)
         )
         return rates[int(0.9 * len(rates))] if rates else 0.0
 
@@ -363,9 +366,12 @@ class Chain:
                 ("stories",),
             ):
                 started = [self.start(stage) for stage in group if stage in todo]
-                self.wait(started)
+                limit = LIMITS.get(group[0], self.args.seconds)
+                self.wait(started, min(self.args.until, time.time() + limit))
         finally:
-            self.wait(background, until=0)
+            self.wait(background, 0)
+        left = [stage for stage in todo if not self.done(stage).exists()]
+        print(f"not finished: {', '.join(left) or 'none'}", flush=True)
 
     def start_warm(self, stages: list[str]) -> list["Child"]:
         """Starts the processes that fill the compiler's cache; the first stage does not wait for them."""
@@ -382,9 +388,8 @@ class Chain:
         """Starts the process of a stage."""
         return Child(self, stage, ["--stage", stage])
 
-    def wait(self, children: list["Child"], until: float | None = None) -> None:
+    def wait(self, children: list["Child"], until: float) -> None:
         """Waits for processes. At the end of the time they get SIGTERM, and SIGKILL 15 s later."""
-        until = self.args.until if until is None else until
         for child in children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.process.wait(max(0.0, until - time.time()))
@@ -457,7 +462,9 @@ class StoryWriter:
     a step costs as much as the rows that are left. A GPU runs a step as a CUDA graph.
     """
 
-    def __init__(self, model: Any, rows: int, length: int, seed: int = 0, greedy: bool = False) -> None:
+    def __init__(
+        self, model: Any, rows: int, length: int, seed: int = 0, greedy: bool = False
+    ) -> None:
         import torch
 
         from unmask.backbones.layers.state import KVState
@@ -591,7 +598,11 @@ def _tiny_corpora(folder: Path) -> None:
         return
     folder.mkdir(parents=True)
     source = random.Random(0)
-    for name, count in (("wikipedia.train", 400), ("wikipedia.valid", 40), ("tinystories.train", 400)):
+    for name, count in (
+        ("wikipedia.train", 400),
+        ("wikipedia.valid", 40),
+        ("tinystories.train", 400),
+    ):
         texts = (
             f"The {source.choice(('cat', 'dog', 'owl'))} "
             + f"saw a {source.choice(('red', 'big', 'new'))} ball.\n" * source.randint(1, 3)
