@@ -716,3 +716,50 @@ def test_sizes(here, tmp_path):
     assert {"loglinear", "geometric", "confidence", "left_to_right"} <= set(first)
     assert "MDLM − AR at 40M minus that at 1M: " in shown and "Real text: " in shown
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_story_writer(beside):
+    """Each next token is the likeliest one, also after rows whose story has ended have left the batch."""
+    from shipped_models import StoryWriter
+
+    import unmask
+
+    model = unmask.load("stories-ar", device="cpu")
+    method, tokenizer = model.method, model.tokenizer
+    first = iter(
+        [torch.tensor([tokenizer.encode(word)[0] for word in ("Once", "One", "Tom", "A")])]
+    )
+    writer = StoryWriter(model, 4, 256, greedy=True)
+    writer._chosen = lambda log_next, uniforms: next(first, log_next.argmax(-1))
+    stories = writer.batch()
+    assert len({len(story) for story in stories}) > 1
+    for story in stories:
+        x = torch.tensor([[tokenizer.vocabulary.bos_id, *story, tokenizer.vocabulary.eos_id]])
+        with torch.inference_mode():
+            log_next = method.log_next(method.backbone.features(method.inputs(x))[0])[2:]
+        chosen = log_next.gather(1, x[0, 2:, None])[:, 0]
+        torch.testing.assert_close(chosen, log_next.amax(1), atol=1e-3, rtol=0)
+
+
+@pytest.mark.slow
+def test_shipped_models(tmp_path):
+    """All stages with tiny networks, then a second command that repeats none, then the joined models."""
+    import unmask
+
+    script, folder = BENCHMARKS / "shipped_models.py", tmp_path / "out"
+    command = [sys.executable, str(script), "--tiny", "--cold", "--steps", "30"]
+    command += ["--runs", str(tmp_path / "runs"), "--out", str(folder)]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
+        for _ in range(2)
+    )
+    assert "not finished: none" in first and "starts" not in second
+    subprocess.run(
+        [sys.executable, str(script), "--join", str(folder), "--to", str(tmp_path / "models")],
+        check=True,
+    )
+    for name in ("wiki", "stories", "stories-ar"):
+        model = unmask.load(tmp_path / "models" / name, device="cpu")
+        assert (
+            model.tokenizer.fingerprint == unmask.load("wiki", device="cpu").tokenizer.fingerprint
+        )
