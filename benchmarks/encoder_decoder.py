@@ -70,7 +70,7 @@ ONE, FEW_STEPS = "one token a step", "4 steps"
 
 def configured(name: str, options: argparse.Namespace) -> RunConfig:
     """The configuration of a model: the recipe of the task, smaller and shorter."""
-    task, every = TASKS[options.task], max(1, options.steps // 10)
+    task, every = TASKS[options.task], max(1, options.steps // 5)
     own = MODELS[name]
     shape = {"depth": options.depth}
     if own.get("backbone") == "encoder_decoder":
@@ -94,7 +94,7 @@ def configured(name: str, options: argparse.Namespace) -> RunConfig:
         "training.warmup": max(1, options.steps // 12),
         "training.cuda_graph": str(DEVICE.type == "cuda").lower(),
         "training.validate_every": every,
-        "training.validation_rows": 512,
+        "training.validation_rows": 256,
         "training.save_every": every,
         "training.sample_every": 0,
     }

@@ -9,7 +9,8 @@
 which rewrites. The other half trains a classifier of sentences. Sentences of the test reviews are rewritten in the
 other style, with tokens chosen by attribution or at random, for several shares and guidance weights. Weight 0 is the
 control: delete and refill without guidance. The texts are saved. `--score` adds BLEU to the source, the cosine of an
-encoder to the source, and nats per byte of a judge. It needs no GPU.
+encoder to the source, bits per byte of a judge, and a second classifier: a linear head on the encoder's vectors. It
+needs no GPU.
 """
 
 import argparse
@@ -128,8 +129,7 @@ def train_all(options: argparse.Namespace) -> None:
 def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The texts and the accuracy of each choice of tokens, share and weight, over all sentences."""
     classifier = unmask.load(options.runs / "classifier")
-    lines = (options.data / "test.jsonl").read_text("utf-8").splitlines()
-    records = [json.loads(line) for line in lines[: 10 * options.sentences]]
+    records = _records(options.data / "test.jsonl", 10 * options.sentences)
     labels = [each.label for each in classify(classifier, [record["text"] for record in records])]
     right = [label == record["label"] for label, record in zip(labels, records, strict=True)]
     yield {"row": "judge", "sentences": len(records), **_interval("accuracy", share(right))}
@@ -175,36 +175,72 @@ def _interval(name: str, figure: Any) -> dict[str, float]:
     return {name: figure.value, f"{name}_low": figure.low, f"{name}_high": figure.high}
 
 
+class Encoder:
+    """Vectors of sentences, and a classifier of them that the judge's sentences train."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        from sklearn.linear_model import LogisticRegression
+
+        self.model = unmask.load(options.encoder)
+        records = _records(options.data / "judge.jsonl", options.judged)
+        vectors = self.vectors([record["text"] for record in records])
+        self.head = LogisticRegression(C=10.0, max_iter=1000)
+        self.head.fit(vectors, [record["label"] for record in records])
+
+    def vectors(self, texts: list[str]) -> np.ndarray:
+        """Unit vectors of texts."""
+        return np.asarray(self.model.embed(texts, pooling="mean", normalize=True))
+
+    def styles(self, vectors: np.ndarray) -> np.ndarray:
+        """The style of each vector."""
+        return self.head.predict(vectors)
+
+
 def scored(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The rows of a file, those of texts with BLEU, cosine and nats of the judge in place of most texts."""
-    reader = causal_judge(str(options.judge), torch.device("cpu"))
-    encoder = unmask.load(options.encoder)
+    """The rows of a file, those of texts with BLEU, cosine and bits of the judge in place of most texts.
+
+    The encoder is a second judge of the style, over the sources whose style it recognises.
+    """
+    reader, encoder = causal_judge(str(options.judge), torch.device("cpu")), Encoder(options)
+    test = _records(options.data / "test.jsonl", options.judged // 4)
+    labels = {record["text"]: record["label"] for record in test}
+    right = encoder.styles(encoder.vectors(list(labels))) == list(labels.values())
+    yield {"row": "encoder", "sentences": len(labels), **_interval("accuracy", share(list(right)))}
     rows = read_rows(options.score)
     [sources] = [row["texts"] for row in rows if row["row"] == "sources"]
-    before = encoder.embed(sources, pooling="mean", normalize=True)
+    before = encoder.vectors(sources)
+    wanted = {record["text"]: record["label"] for record in _records(options.data / "test.jsonl")}
+    own = np.array([wanted[source] for source in sources])
+    known = encoder.styles(before) == own
     for row in rows:
         if "texts" in row:
             texts = row.pop("texts")
             score = bleu(texts, [[source] for source in sources])
-            after = encoder.embed(texts, pooling="mean", normalize=True)
+            after = encoder.vectors(texts)
+            changed = (encoder.styles(after) != own)[known]
             quality = measure([Sample([], text) for text in texts], reader)
             row |= {"bleu": score.score, "bleu_low": score.low, "bleu_high": score.high}
-            row |= _interval("cosine", mean(np.asarray(before * after).sum(1).tolist()))
+            row |= _interval("cosine", mean((before * after).sum(1).tolist()))
+            row |= {**_interval("second", share(changed.tolist())), "known": int(known.sum())}
             row |= {**_interval("bits", quality.bits_per_byte), "first": texts[:3]}
         yield row
 
 
+def _records(file: Path, most: int | None = None) -> list[dict[str, str]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()[:most]]
+
+
 def table(file: Path) -> Iterator[str]:
     """The lines of a file as a table, with 95% intervals."""
-    yield "| tokens by | share | guidance | style accuracy, % | BLEU to the source | cosine | bits per byte |"
-    yield "|---|---:|---|---:|---:|---:|---:|"
+    yield "| tokens by | share | guidance | changed style, % | by the encoder, % | BLEU to the source | cosine | bits per byte |"
+    yield "|---|---:|---|---:|---:|---:|---:|---:|"
     for row in read_rows(file):
         if row["row"] == "sources" and "bleu" in row:
-            yield f"| sources | | | | | | {_cell(row, 'bits')} |"
+            yield f"| sources | | | | | | | {_cell(row, 'bits')} |"
         if row["row"] == "edit":
             weight = f"{row['weight']:g}" if row["weight"] else "none: control"
-            cells = [_cell(row, "accuracy", 100, 0), _cell(row, "bleu", 1, 1)]
-            cells += [_cell(row, "cosine"), _cell(row, "bits")]
+            cells = [_cell(row, "accuracy", 100, 0), _cell(row, "second", 100, 0)]
+            cells += [_cell(row, "bleu", 1, 0), _cell(row, "cosine"), _cell(row, "bits")]
             yield f"| {row['choice']} | {row['share']:.2f} | {weight} | {' | '.join(cells)} |"
 
 
@@ -264,6 +300,7 @@ def main() -> None:
     parser.add_argument("--score", type=Path, default=None, help="scores the texts of a file")
     parser.add_argument("--judge", type=Path, default=None, help="a language model for --score")
     parser.add_argument("--encoder", type=Path, default=None, help="an encoder for --score")
+    parser.add_argument("--judged", type=int, default=4000, help="sentences that train its head")
     parser.add_argument("--table", type=Path, default=None, help="prints the lines of a file")
     parser.add_argument("--plot", type=Path, default=None, metavar="PNG", help="draws --table")
     options = parser.parse_args()

@@ -332,11 +332,24 @@ def test_learned_order(here, run, tmp_path):
         "--group",
         "2",
     ]
+    file, policy = tmp_path / "rows.jsonl", tmp_path / "order.safetensors"
+    small += ["--out", file, "--policy", policy]
     measured = parsed(here("learned_order.py", run, "--data", tmp_path / "text.txt", *small))
-    assert [row["order"] for row in measured[::2]] == [
-        *("random", "confidence", "margin", "entropy", "learned")
-    ]
+    orders = ["random", "confidence", "margin", "entropy", "learned"]
+    assert [row["order"] for row in measured] == orders * 2 and policy.exists()
     assert all(row["nats"] > 0 and row["rows"] > 1 for row in measured)
+    picture = tmp_path / "order.png"
+    lines = here("learned_order.py", "--table", file, "--plot", picture).splitlines()
+    assert sum(line.startswith("|") for line in lines) == 2 * 2 + 5 + 4
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_toy_orders(here):
+    """The learned order loses nothing, and a random one does. One token at a time, every order is exact."""
+    measured = {row["row"]: row for row in parsed(here("toy_orders.py", "--languages", 2))}
+    assert abs(measured["learned"]["largest"]) < 0.02 < measured["random"]["loss"]
+    assert all(row["error_one_by_one"] < 1e-5 for row in measured.values())
 
 
 @pytest.mark.slow
