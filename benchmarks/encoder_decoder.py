@@ -49,7 +49,7 @@ TASKS = {
         8192,
         64,
     ),
-    "e2e": Task("trainset.csv", "devset.csv", ("testset_w_refs.csv",), 2048, 96),
+    "e2e": Task("trainset.csv", "devset.csv", ("testset_w_refs.csv",), 2048, 112),
 }
 SPLIT = {"backbone": "encoder_decoder", "backbone.condition_width": "16"}  # as in the recipe
 LIMITS = {"backbone.source_positions": "64"}

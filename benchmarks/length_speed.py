@@ -140,9 +140,12 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
                 label=way,
                 **style,
             )
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
         axes.set(
-            xscale="log",
-            yscale="log",
             xlabel="tokens of a text",
             ylabel="seconds a text",
             title=f"{batch} at a time, {device}",
