@@ -2,6 +2,7 @@
 
     unmask train code && unmask train code-autoregressive
     python benchmarks/code_filling.py runs/code --baseline runs/code-autoregressive --out code.jsonl
+    python benchmarks/code_filling.py --table code.jsonl
 
 The functions come from the files that a model of the recipe `code` held out. In each function 1, 3 or 10 consecutive
 lines are masked. The number of their tokens is given. An MDLM reads the lines before and after the gap. The
@@ -10,10 +11,14 @@ autoregressive baseline reads the lines before it. `--table FILE` prints the lin
 
 import argparse
 import ast
+import multiprocessing
 import random
 import textwrap
+import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +30,7 @@ from unmask.data.sources.open_source import open_corpus
 from unmask.evaluation.metrics.bootstrap import share
 
 SHORTEST, LONGEST = 14, 45  # lines of a function
+LEFT_TO_RIGHT = "left_to_right"
 ROOM = 8  # tokens of a row that are left free, for special tokens
 
 
@@ -109,27 +115,44 @@ def fill(model: Model, gap: Gap, **options: Any) -> str:
 def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One row for each number of lines, model and sampler."""
     model = load(args.model, args.device)
-    ways = [(f"MDLM, {name}", model, name) for name in args.samplers]
-    if args.baseline:
-        other = load(args.baseline, args.device)
-        ways.append(("autoregressive", other, "left_to_right"))
+    jobs = [(args.model, name, masked) for masked in args.lines for name in args.samplers]
+    jobs += [(args.baseline, LEFT_TO_RIGHT, n) for n in args.lines] if args.baseline else []
     for masked in args.lines:
         chosen = gaps(model, masked, args.functions)
-        kept = {"lines": masked, "n": len(chosen)}
         deleted = share([gap.parses("") for gap in chosen])
-        yield {
+        row = {
             "row": f"deleted/{masked}",
             "way": "lines deleted",
-            **kept,
-            **_cells("parse", deleted),
+            "lines": masked,
+            "n": len(chosen),
         }
-        for name, own, sampler in ways:
-            found = [fill(own, gap, sampler=sampler, temperature=0.0, seed=0) for gap in chosen]
-            pairs = list(zip(chosen, found, strict=True))
-            exact = share([gap.same(text) for gap, text in pairs])
-            parse = share([gap.parses(text) for gap, text in pairs])
-            cells = {**_cells("exact", exact), **_cells("parse", parse)}
-            yield {"row": f"{name}/{masked}", "way": name, **kept, **cells}
+        yield {**row, **_cells("parse", deleted)}
+    work = partial(filled, args)
+    if args.processes == 1:
+        yield from map(work, jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(args.processes, context) as pool:
+        # long jobs first
+        for done in as_completed([pool.submit(work, job) for job in reversed(jobs)]):
+            yield done.result()
+
+
+def filled(args: argparse.Namespace, job: tuple[str, str, int]) -> dict[str, Any]:
+    """The row of one model, sampler and number of lines."""
+    path, sampler, masked = job
+    chosen = gaps(load(args.model, args.device), masked, args.functions)
+    own = load(path, args.device)
+    name = "autoregressive" if path == args.baseline else f"MDLM, {sampler}"
+    started = time.perf_counter()
+    found = [fill(own, gap, sampler=sampler, temperature=0.0, seed=0) for gap in chosen]
+    seconds = (time.perf_counter() - started) / max(1, len(found))
+    pairs = list(zip(chosen, found, strict=True))
+    exact = share([gap.same(text) for gap, text in pairs])
+    parse = share([gap.parses(text) for gap, text in pairs])
+    row = {"row": f"{name}/{masked}", "way": name, "lines": masked, "n": len(chosen)}
+    first = [[gap.inside, text] for gap, text in pairs[:3]]
+    return {**row, **_cells("exact", exact), **_cells("parse", parse), "s": seconds, "first": first}
 
 
 def _cells(name: str, figure: Any) -> dict[str, float]:
@@ -141,7 +164,7 @@ def table(found: list[dict[str, Any]]) -> Iterator[str]:
     lines = sorted({row["lines"] for row in found})
     yield "| filled by | " + " | ".join(f"{n} lines: exact | parse" for n in lines) + " |"
     yield "|---" + "|---:" * (2 * len(lines)) + "|"
-    for way in dict.fromkeys(row["way"] for row in found):
+    for way in sorted({row["way"] for row in found}, reverse=True):
         by = {row["lines"]: row for row in found if row["way"] == way}
         cells = [_percent(by.get(n, {}), name) for n in lines for name in ("exact", "parse")]
         yield f"| {way} | {' | '.join(cells)} |"
@@ -158,9 +181,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", help="a model of the recipe code")
     parser.add_argument("--baseline", help="an autoregressive model of the same rows")
-    parser.add_argument("--samplers", nargs="+", default=["confidence", "left_to_right"])
+    parser.add_argument("--samplers", nargs="+", default=["confidence", LEFT_TO_RIGHT])
     parser.add_argument("--lines", type=int, nargs="+", default=[1, 3, 10])
     parser.add_argument("--functions", type=int, default=200)
+    parser.add_argument("--processes", type=int, default=1, help="processes that fill")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, help="a file to which rows are added")
     parser.add_argument(

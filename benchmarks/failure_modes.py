@@ -20,14 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from machine import DEVICE, Report, read_rows
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -40,10 +37,14 @@ from unmask.evaluation.metrics.bootstrap import mean, ratio
 from unmask.evaluation.metrics.text_quality import repetition, visible
 from unmask.likelihood.token_scores import token_scores
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 MODES = ("repetition", "context", "early", "dependence")
 QUARTERS = 4
 UNLIKELY = math.log(0.01)
 NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+(?=\W)")  # a capitalised word inside a sentence
+REVISIONS = 8  # of the sampler refine, by default
 BATCH = 32  # rows of a network call
 Row = tuple[str, Callable[[], dict[str, Any]]]  # name and measurement
 TINY = {"texts": 2, "steps": [2, 4], "length": 16, "long": 64, "window": 24, "probes": 2}
@@ -108,6 +109,8 @@ class Study:
                 Setting("confidence", steps, 0.7),
                 Setting("confidence:drawn=true", steps, 0.7),
                 Setting("predictor_corrector", max(1, steps // 2), 0.7),  # two calls a step
+                Setting("spread", steps, 0.7),
+                Setting("refine", max(1, steps // 2), 0.7),  # two calls a step, and its revisions
             ):
                 yield setting.name, partial(self._curve, setting)
 
@@ -223,6 +226,8 @@ class Study:
             Setting("ancestral", steps),
             Setting("predictor_corrector", max(1, steps // 2)),
             Setting("remask", steps),
+            Setting("spread", steps),
+            Setting("refine", max(1, (steps - REVISIONS) // 2)),
         ):
             yield setting.name, partial(self._by_step, setting)
 
@@ -257,7 +262,7 @@ class Study:
         """Tokens by the number that one call writes: ancestral by its steps, entropy_bound by its gamma."""
         by_steps = [
             Setting(sampler, steps)
-            for sampler in ("ancestral", "confidence")
+            for sampler in ("ancestral", "confidence", "spread")
             for steps in self.args.steps
         ]
         bounded = [Setting(f"entropy_bound:gamma={gamma:g}") for gamma in self.args.gammas]
@@ -420,6 +425,9 @@ def _figure(value: float, error: float | None, scale: float = 1, digits: int = 2
 
 def draw(found: list[dict[str, Any]], picture: Path) -> None:
     """One panel for each failure mode."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(11, 8.5), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(2, 2).flat
@@ -433,7 +441,7 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
     figure.savefig(picture, dpi=110)
 
 
-def _draw_repetition(axes: Axes, rows: list[dict[str, Any]]) -> None:
+def _draw_repetition(axes: "Axes", rows: list[dict[str, Any]]) -> None:
     for label, mine in _curves(rows):
         _line(axes, mine, "calls", "repetition", label)
     others = [row for row in rows if "curve" not in row]
@@ -447,7 +455,7 @@ def _draw_repetition(axes: Axes, rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _draw_context(axes: Axes, rows: list[dict[str, Any]]) -> None:
+def _draw_context(axes: "Axes", rows: list[dict[str, Any]]) -> None:
     for row in rows:
         real = {"color": "black", "linestyle": "-" if "one" in row["name"] else "--"}
         _by_quarter(axes, row["known"], row["name"], **({} if "overlap" in row else real))
@@ -459,7 +467,7 @@ def _draw_context(axes: Axes, rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _draw_early(axes: Axes, rows: list[dict[str, Any]]) -> None:
+def _draw_early(axes: "Axes", rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if "by_quarter" in row:
             _by_quarter(axes, row["by_quarter"], row["name"])
@@ -474,7 +482,7 @@ def _draw_early(axes: Axes, rows: list[dict[str, Any]]) -> None:
 
 
 def _by_quarter(
-    axes: Axes, values: list[tuple[float, float | None] | None], label: str, **style: Any
+    axes: "Axes", values: list[tuple[float, float | None] | None], label: str, **style: Any
 ) -> None:
     y, errors = zip(*(each or (math.nan, None) for each in values), strict=True)
     error = [each or 0.0 for each in errors]
@@ -482,7 +490,7 @@ def _by_quarter(
     axes.errorbar(x, y, error, marker="o", markersize=3, label=label, **style)
 
 
-def _draw_dependence(axes: Axes, rows: list[dict[str, Any]]) -> None:
+def _draw_dependence(axes: "Axes", rows: list[dict[str, Any]]) -> None:
     for label, mine in _curves(rows):
         _line(axes, mine, "together", "gain", label)
     axes.axhline(0, color="black", linewidth=0.8)
@@ -494,7 +502,7 @@ def _draw_dependence(axes: Axes, rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _logarithmic(axes: Axes) -> None:
+def _logarithmic(axes: "Axes") -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
 
@@ -507,7 +515,7 @@ def _curves(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, An
         yield name, [row for row in rows if row.get("curve") == name]
 
 
-def _line(axes: Axes, rows: list[dict[str, Any]], x: str, y: str, label: str) -> None:
+def _line(axes: "Axes", rows: list[dict[str, Any]], x: str, y: str, label: str) -> None:
     rows = sorted(rows, key=lambda row: row[x])
     errors = [row["error"] or 0.0 for row in rows]
     at, values = ([row[key] for row in rows] for key in (x, y))

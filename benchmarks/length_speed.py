@@ -2,19 +2,22 @@
 
 All networks have one shape and random weights, because the time does not depend on the weights. A row of the results is
 one sampler, length and batch. If the time of the shorter length predicts more than `--most` seconds, the row is marked
-as left out. `--table FILE` prints the rows, `--plot PNG` draws them.
+as left out. Lengths are measured in the given order until `--seconds` have passed. `--table FILE` prints the rows,
+`--plot PNG` draws them.
 """
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from machine import DEVICE, Report, alone, machine_row, read_rows
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from operations import Setting
 from workloads import autoregressive, mdlm, ready, sample
 
@@ -41,6 +44,19 @@ class Way:
             return steps, {"window": WINDOW, "inner": Ancestral(steps=steps)}
         return steps, {}
 
+    @property
+    def network(self) -> Callable[[Setting], Method]:
+        """Makes the network."""
+        return autoregressive if self.sampler == "left_to_right" else mdlm
+
+    def predicted(self, known: dict[int, float], length: int) -> float:
+        """Least seconds of a batch by those of the next shorter length: a call is linear in the length."""
+        shorter = max((each for each in known if each < length), default=0)
+        if not shorter:
+            return 0.0
+        growth = 2 if self.steps == 0 and self.sampler == "ancestral" else 1  # calls grow, too
+        return known[shorter] * (length / shorter) ** growth
+
 
 WAYS = (
     Way("autoregressive, KV cache", "left_to_right"),
@@ -54,34 +70,32 @@ WAYS = (
 
 
 def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One row for each way, batch and length."""
+    """One row for each length, batch and way, until the time is up."""
+    start, took = time.perf_counter(), defaultdict[tuple[str, int], dict[int, float]](dict)
     yield machine_row(args.tiny)
-    for way in WAYS:
-        for batch in args.batches:
-            last = 0.0  # seconds of the previous row, which has half the length
-            for length in args.lengths:
+    for length, batch, make in product(args.lengths, args.batches, (autoregressive, mdlm)):
+        network = Setting(length, args.vocabulary, batch, 1, args.size)
+        with alone():
+            method = None  # built for the first way that is measured
+            for way in WAYS:
                 steps, options = way.settings(length)
+                skipped = way.sampler == "semi_autoregressive" and length <= WINDOW
+                if way.network != make or way.steps > length or skipped:
+                    continue
                 row = {"row": f"{way.name}/{batch}/{length}", "way": way.name, "batch": batch}
-                if 3 * last > args.most:
+                known = took[way.name, batch]
+                if way.predicted(known, length) > args.most:
                     yield {**row, "length": length, "left_out": f"more than {args.most:g} s"}
                     continue
-                if way.sampler == "semi_autoregressive" and length <= WINDOW:
-                    continue
-                if way.steps > length:
-                    continue
-                setting = Setting(length, args.vocabulary, batch, steps, args.size)
-                with alone():
-                    method = _network(way, setting.tiny() if args.tiny else setting)
-                    found = sample(method, setting, way.sampler, args.runs, **options)
-                    del method
-                last = found["seconds_per_sequence"] * batch
+                if time.perf_counter() - start > args.seconds:
+                    return
+                method = method or ready(make(network.tiny() if args.tiny else network))
+                setting = replace(network, steps=steps)
+                found = sample(method, setting, way.sampler, args.runs, **options)
+                known[length] = found["seconds_per_sequence"] * batch
                 kept = ("seconds_per_sequence", "slowest", "fastest", "calls", "peak_gib")
                 yield {**row, "length": length, **{key: found[key] for key in kept}}
-
-
-def _network(way: Way, setting: Setting) -> Method:
-    make = autoregressive if way.sampler == "left_to_right" else mdlm
-    return ready(make(setting))
+            del method
 
 
 def table(found: list[dict[str, Any]], batch: int) -> Iterator[str]:
@@ -104,6 +118,9 @@ def _cell(row: dict[str, Any] | None) -> str:
 
 def draw(found: list[dict[str, Any]], picture: Path) -> None:
     """Draws seconds per text by its length, one panel for each batch."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     found = [row for row in found if "seconds_per_sequence" in row]
     batches = sorted({row["batch"] for row in found})
     figure = Figure(figsize=(5.5 * len(batches), 4.5), layout="constrained")
@@ -113,6 +130,7 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
     for axes, batch in zip(panels, batches, strict=True):
         for way in dict.fromkeys(row["way"] for row in found):
             mine = [row for row in found if row["way"] == way and row["batch"] == batch]
+            mine.sort(key=lambda row: row["length"])
             style = {"color": "black", "linewidth": 2} if way.startswith("auto") else {}
             axes.plot(
                 [row["length"] for row in mine],
@@ -122,9 +140,12 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
                 label=way,
                 **style,
             )
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
         axes.set(
-            xscale="log",
-            yscale="log",
             xlabel="tokens of a text",
             ylabel="seconds a text",
             title=f"{batch} at a time, {device}",
@@ -145,6 +166,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2, help="timed texts; the median counts")
     parser.add_argument(
         "--most", type=float, default=20.0, help="longest time of a batch in seconds"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="start nothing after this time"
     )
     parser.add_argument("--threads", type=int, help="threads of a CPU")
     parser.add_argument("--tiny", action="store_true", help="a tiny network, to try the script")

@@ -67,7 +67,7 @@ def test_gpu(here, bf16, tmp_path):
 
 @pytest.mark.slow
 def test_encoder_decoder(here, tmp_path):
-    """Two models train side by side and translate, then the table is printed."""
+    """Two models train side by side and write targets, which are scored and printed as a table."""
     for name in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
         for side, word in {"de": "Zahl", "en": "number"}.items():
             lines = (
@@ -80,8 +80,22 @@ def test_encoder_decoder(here, tmp_path):
     found = rows("encoder_decoder.py", *map(str, options), "--only", *models)
     assert {row["model"] for row in found if row["row"] == "training"} == set(models)
     assert not [row for row in found if row["row"] == "error"]
-    lines = here("encoder_decoder.py", "--table", file).splitlines()
+    scored = tmp_path / "scored.jsonl"
+    here("encoder_decoder.py", "--score", file, "--out", scored)
+    lines = here("encoder_decoder.py", "--table", scored).splitlines()
     assert len(lines) == 2 + 3  # two decodings of the diffusion model, one of the other
+
+
+def test_the_gain_of_a_length_head(beside):
+    """Whole targets against cut ones, over the same sources; equal targets have no gain."""
+    from encoder_decoder import gain
+
+    whole = [f"a dog and {n} cats sit on the wide mat" for n in range(8)]
+    ours = {"hypotheses": whole, "references": [[text] for text in whole]}
+    other = {"hypotheses": [text[:20] for text in whole]}
+    found = gain(ours, other, draws=20)
+    assert 0 < found["low"] <= found["difference"] <= 100 and found["sources"] == 8
+    assert gain(ours, ours, draws=20)["high"] == 0
 
 
 def test_style_transfer(here, tmp_path):
@@ -101,12 +115,14 @@ def test_style_transfer(here, tmp_path):
     texts = [{record["text"] for record in records} for records in parts.values()]
     assert not set.intersection(*texts) and not texts[0] & texts[2]
     assert {record["label"] for record in parts["writer"]} == {"positive", "negative"}
-    edit = {"row": "edit", "choice": "random", "share": 0.3, "accuracy": 0.5, "accuracy_error": 0.1}
-    rest = {"bleu": 50.0, "cosine": 0.9, "nats": 4.0}
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps({**edit, **rest, "weight": w}) + "\n" for w in (0.0, 2.0)))
-    lines = here("style_transfer.py", "--table", file).splitlines()
-    assert len(lines) == 2 + 2 and "none: control" in lines[2] and "50.0 ± 19.6%" in lines[3]
+    edit = {"row": "edit", "choice": "random", "share": 0.3}
+    edit |= {"accuracy": 0.5, "accuracy_low": 0.3, "accuracy_high": 0.7}
+    edit |= {"cosine": 0.9, "cosine_low": 0.8, "cosine_high": 1.0}
+    file, picture = tmp_path / "rows.jsonl", tmp_path / "style.png"
+    file.write_text("".join(json.dumps({**edit, "weight": w}) + "\n" for w in (0.0, 1.0, 2.0)))
+    lines = here("style_transfer.py", "--table", file, "--plot", picture).splitlines()
+    assert len(lines) == 2 + 3 and "none: control" in lines[2] and "50 [30, 70]" in lines[3]
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_operations(here):
@@ -316,11 +332,24 @@ def test_learned_order(here, run, tmp_path):
         "--group",
         "2",
     ]
+    file, policy = tmp_path / "rows.jsonl", tmp_path / "order.safetensors"
+    small += ["--out", file, "--policy", policy]
     measured = parsed(here("learned_order.py", run, "--data", tmp_path / "text.txt", *small))
-    assert [row["order"] for row in measured[::2]] == [
-        *("random", "confidence", "margin", "entropy", "learned")
-    ]
+    orders = ["random", "confidence", "margin", "entropy", "learned"]
+    assert [row["order"] for row in measured] == orders * 2 and policy.exists()
     assert all(row["nats"] > 0 and row["rows"] > 1 for row in measured)
+    picture = tmp_path / "order.png"
+    lines = here("learned_order.py", "--table", file, "--plot", picture).splitlines()
+    assert sum(line.startswith("|") for line in lines) == 2 * 2 + 5 + 4
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_toy_orders(here):
+    """The learned order loses nothing, and a random one does. One token at a time, every order is exact."""
+    measured = {row["row"]: row for row in parsed(here("toy_orders.py", "--languages", 2))}
+    assert abs(measured["learned"]["largest"]) < 0.02 < measured["random"]["loss"]
+    assert all(row["error_one_by_one"] < 1e-5 for row in measured.values())
 
 
 @pytest.mark.slow
