@@ -1,6 +1,7 @@
 """Enhancers by cell type: sequences of 200 bases that a class-conditional model writes, against real ones.
 
     python benchmarks/dna_enhancers.py --data human-200bp-4celltypes.tsv.xz --runs runs/enhancers --out rows.jsonl
+    python benchmarks/dna_enhancers.py --table rows.jsonl
 
 The data has three disjoint parts. The model trains on two thirds of `training`, the oracle classifier on the other
 third. `validation` and `test` are the real sequences of every comparison. The oracle is a convolutional network that
@@ -34,12 +35,14 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from machine import read_rows
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 import unmask
 from unmask.config.run_config import RunConfig, resolve
+from unmask.evaluation.suites.genomic_benchmarks import wilson
 from unmask.files.storage import replace
 from unmask.runtime.device import resolve_device
 
@@ -303,9 +306,34 @@ def measure(args: argparse.Namespace) -> None:
                 file.write(json.dumps(row) + "\n")
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as a Markdown table, with real sequences first."""
+    head = (
+        "| cell type | sequences | n | right cell type, % | 95% interval | 6-mer divergence, bits "
+        "| G and C, % | nearest training sequence | copies, % |"
+    )
+    lines = [head, "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
+
+    def line(row: dict[str, Any], kind: str, end: str, count: int) -> str:
+        low, high = wilson(row[f"oracle{end}"], count)
+        copies = "" if end else f"{100 * row['copies']:.1f}"
+        cells = (
+            *(row["cell"], kind, f"{count:,}", f"{100 * row[f'oracle{end}']:.1f}"),
+            *(f"{100 * low:.1f} to {100 * high:.1f}", f"{row[f'kmer_js{end}']:.4f}"),
+            *(f"{100 * row[f'gc{end}']:.1f}", f"{row[f'nearest{end}']:.0f}", copies),
+        )
+        return f"| {' | '.join(cells)} |"
+
+    for cell in dict.fromkeys(row["cell"] for row in rows):
+        found = [row for row in rows if row["cell"] == cell]
+        lines.append(line(found[0], "real, held out", "_real", found[0]["real"]))
+        lines += [line(row, f"guidance {row['guidance']:g}", "", row["n"]) for row in found]
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="TSV file, plain or xz")
+    parser.add_argument("--data", type=Path, help="TSV file, plain or xz")
     parser.add_argument("--runs", default="runs/enhancers", help="folder of the run")
     parser.add_argument("--backbone", default="modern_dit", help="network of the model")
     parser.add_argument("--steps", type=int, default=10_000, help="steps of training")
@@ -315,7 +343,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="sequences of a batch")
     parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
     parser.add_argument("--out", type=Path, help="file of JSON lines")
-    measure(parser.parse_args())
+    parser.add_argument("--table", type=Path, metavar="FILE", help="prints such a file as a table")
+    args = parser.parse_args()
+    if args.table:
+        print(table(read_rows(args.table)))
+    elif args.data:
+        measure(args)
+    else:
+        parser.error("--data is missing")
 
 
 if __name__ == "__main__":

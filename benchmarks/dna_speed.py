@@ -12,6 +12,7 @@ FORM is `kernels` (Triton, on a GPU) or `torch`. NETWORK is `mamba` (with kernel
 On a GPU, `mamba-compiled` and `caduceus-compiled` train at the first length, as with `training.compile`.
 
     python benchmarks/dna_speed.py --out dna_speed.jsonl   # adds the rows that the file does not have
+    python benchmarks/dna_speed.py --out dna_speed.jsonl --table
     python benchmarks/dna_speed.py --tiny
 """
 
@@ -198,6 +199,39 @@ def decode_row(length: int, name: str, args: argparse.Namespace) -> dict[str, An
     return {"ms_per_token": 1e3 * seconds, "rows": args.rows, "peak_gib": peak_gib()}
 
 
+def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Tables as Markdown: training, decoding and the scan, one column for each length."""
+    by_row = {row["row"]: row for row in rows if "length" in row}
+    lengths = sorted({row["length"] for row in by_row.values()})
+
+    def table(part: str, name: str, cell: Callable[[dict[str, Any]], str]) -> Iterator[str]:
+        cells = [by_row.get(f"{part}-{length}-{name}", {}) for length in lengths]
+        if any(cells):
+            shown = ("error" if "error" in row else cell(row) if row else "" for row in cells)
+            yield f"| {name} | {' | '.join(shown)} |"
+
+    def million(row: dict[str, Any]) -> str:
+        return f"{row['tokens_per_second'] / 1e6:.2f} ({row['peak_gib']:.1f})"
+
+    def milliseconds(row: dict[str, Any]) -> str:
+        return f"{row['ms_per_token']:.2f}"
+
+    def scan(row: dict[str, Any]) -> str:
+        ms = "{forward_ms:.2f} + {backward_ms:.2f}".format(**row)
+        return ms + " ({forward_bandwidth:.1%}, {backward_bandwidth:.1%})".format(**row)
+
+    for part, title, cell in (
+        ("train", "training, million bases a second (peak GiB)", million),
+        ("decode", "decoding, ms a base", milliseconds),
+        ("scan", "scan, ms forward + backward (share of a copy's bandwidth)", scan),
+    ):
+        yield f"\n| {title} | {' | '.join(f'{length:,}' for length in lengths)} |"
+        yield f"|---{'|---:' * len(lengths)}|"
+        for kind, name in ORDER:
+            if kind == part:
+                yield from table(part, name, cell)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     lengths = [1 << power for power in (10, 12, 14, 16, 17)]
@@ -209,7 +243,11 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["scan", "train", "decode"])
     parser.add_argument("--out", type=Path, help="a file to which rows are added")
     parser.add_argument("--tiny", action="store_true", help="small enough for a CPU")
+    parser.add_argument("--table", action="store_true", help="prints the rows of --out as tables")
     args = parser.parse_args()
+    if args.table:
+        print("\n".join(tables(read_rows(args.out))))
+        return
     args.precision = args.precision or ("bf16" if DEVICE.type == "cuda" else "fp32")
     if args.tiny:
         args.lengths, args.tokens, args.repeats = [32], 64, 1

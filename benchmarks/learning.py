@@ -27,7 +27,10 @@ import numpy as np
 import torch
 from curve import Corpus, prepare
 from machine import DEVICE, Report, read_rows, synchronize
+from torch import nn
 
+from unmask.backbones.backbone import BACKBONES
+from unmask.backbones.dit import ModernDiT
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.loader import Loader
@@ -35,6 +38,7 @@ from unmask.data.rows.first_rows import FirstRows
 from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import Method
 from unmask.training.trainer import Trainer
+from unmask.vocabulary import Vocabulary
 
 ADAMW = {
     "training.lr": "1e-3",
@@ -73,10 +77,47 @@ SETTINGS: dict[str, dict[str, str]] = {
     "muon-linear-clipped": {**MUON, **LINEAR, "method.loss_weight": "clipped"},
     "modern": {**MUON, **LINEAR, **UNIFORM, "backbone.name": "modern_dit"},
     "muon-wsd-uniform": {**MUON, "training.decay": "wsd", **UNIFORM},
+    "self-conditioned": {**MUON, **LINEAR, **UNIFORM, "backbone.name": "self_conditioned"},
 }
 FIRST = 3  # steps that are timed separately
 HELD_OUT = 2048  # held-out rows that are written; --rows of them are measured
-SHAPES = {"6x384": (6, 384, 6), "12x768": (12, 768, 12), "tiny": (1, 16, 2)}  # depth, width, heads
+SHAPES = {  # depth, width, heads
+    "6x384": (6, 384, 6),
+    "12x768": (12, 768, 12),
+    "4x128": (4, 128, 4),
+    "tiny": (1, 16, 2),
+}
+
+
+@BACKBONES.register("self_conditioned")
+class SelfConditioned(ModernDiT):
+    """`modern_dit` that also reads its own first prediction of the masked tokens (arXiv 2208.04202).
+
+    In training, half of the rows have one. It has no gradient. Only this study has the network.
+    """
+
+    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+        super().__init__(config, vocabulary)
+        self.mask_id = vocabulary.mask_id
+        self.prediction = nn.Linear(config.width, config.width, bias=False)
+        nn.init.zeros_(self.prediction.weight)
+        self.added: torch.Tensor | None = None
+        self.embedding.register_forward_hook(
+            lambda module, inputs, x: x if self.added is None else x + self.added
+        )
+
+    def trunk(self, inputs: Any, condition: Any, attention: Any, keys: Any, at: Any) -> Any:
+        some = inputs[: len(inputs) // 2] if self.training else inputs
+        with torch.no_grad():
+            first = super().trunk(some, condition, attention, None, None)
+            mean = self.logits(first).softmax(-1) @ self.embedding.weight.to(first.dtype)
+            mean = mean * (some == self.mask_id)[..., None]
+            mean = torch.cat([mean, mean.new_zeros(len(inputs) - len(some), *mean.shape[1:])])
+        self.added = self.prediction(mean)
+        try:
+            return super().trunk(inputs, condition, attention, keys, at)
+        finally:
+            self.added = None
 
 
 @dataclass(frozen=True)
