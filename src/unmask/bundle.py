@@ -14,19 +14,22 @@ from unmask.errors import UnmaskError
 from unmask.files.tensors import hash_tensors
 from unmask.methods.method import Method
 from unmask.runtime.device import PRECISIONS
+from unmask.samplers.order_policy import OrderPolicy
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
     """The content of a model folder; `generation`, `likelihood` and `formats` work on it.
 
-    `defaults` are the options of `generate` that apply where a caller gives none.
+    `defaults` are the options of `generate` that apply where a caller gives none. `order_policy` is the
+    policy of the sampler `learned_order`, trained for this model.
     """
 
     method: Method
     tokenizer: Tokenizer
     config: RunConfig
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    order_policy: OrderPolicy | None = None
 
     def __post_init__(self) -> None:
         self.method.eval()
@@ -59,6 +62,17 @@ class Bundle:
         state = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         hash_tensors(state, self.method)
         return state.hexdigest()[:16]
+
+    def check_policy(self, digest: str) -> None:
+        """Raises an error if an order policy was trained for another model.
+
+        Args:
+            digest: digest of the model that the policy was trained for; empty for any model.
+        """
+        if digest and digest != self.digest:
+            raise UnmaskError(
+                "the order policy was trained for another model: train one with 'unmask train-order MODEL'"
+            )
 
     def refuse_pairs(self, advice: str) -> None:
         """Raises an error if the model was trained on pairs.

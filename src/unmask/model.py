@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from unmask.likelihood.estimate import How
     from unmask.likelihood.token_orders import Order
     from unmask.representation.classifier import Classification
+    from unmask.samplers.order_policy import OrderPolicy
     from unmask.training.fine_tune import Fitted
 
 
@@ -439,6 +440,7 @@ class Model(Bundle):
         folder: str | Path,
         precision: str = "fp32",
         defaults: Mapping[str, Any] | None = None,
+        order_policy: "OrderPolicy | None" = None,
     ) -> None:
         """Writes the model without its training state to a folder that `load` reads.
 
@@ -448,12 +450,15 @@ class Model(Bundle):
                 stores matrices as 8-bit integers with a scale per row and takes a quarter.
             defaults: the model's defaults for options of `generate`: length, sampler, steps, ending,
                 temperature, top_k, top_p.
+            order_policy: the policy of the sampler `learned_order`, trained for this model; by default the
+                model's own, if it has one.
 
         Example:
             >>> model.save("exported", precision="bf16", defaults={"steps": 32})  # doctest: +SKIP
         """
         merged = {**self.defaults, **(defaults or {})}
-        write_folder(replace(self, defaults=merged), folder, precision)
+        policy = self.order_policy if order_policy is None else order_policy
+        write_folder(replace(self, defaults=merged, order_policy=policy), folder, precision)
 
     def save_pretrained(
         self,
@@ -602,7 +607,9 @@ def load(
     dtype = PRECISIONS[resolve_precision(precision, target)]
     bundle = read_bundle(path if revision is None else _pinned(path, revision))
     bundle.method.to(target).serve(dtype, compile)
-    return Model(bundle.method, bundle.tokenizer, bundle.config, bundle.defaults)
+    return Model(
+        bundle.method, bundle.tokenizer, bundle.config, bundle.defaults, bundle.order_policy
+    )
 
 
 def _pinned(path: str | Path, revision: str) -> str:

@@ -26,6 +26,7 @@ from unmask.evaluation.suites.sample_rows import Row, Setting, stored
 from unmask.evaluation.suites.sample_texts import _two_sets, real_texts
 from unmask.evaluation.suites.suite import Progress
 from unmask.likelihood.figure_text import with_interval
+from unmask.samplers.order_policy import OrderPolicy
 from unmask.samplers.sampler import SAMPLERS
 
 N, STEPS = 6, [2, 5]
@@ -305,6 +306,13 @@ def test_rows_of_other_conditions_are_measured_again(model, calls, tmp_path, oth
     assert stored(file) == second
     assert run_compare(model, file=file, samplers=["left_to_right"]) == first
     assert len(calls) == 2
+
+
+def test_rows_of_another_order_policy_are_measured_again(model, calls, tmp_path):
+    for prior in ("confidence", "random", "random"):
+        own = replace(model, order_policy=OrderPolicy(prior, model.digest))
+        run_compare(own, file=tmp_path / "rows.jsonl", samplers=["learned_order"])
+    assert len(calls) == 4  # two policies, two numbers of steps
 
 
 def test_a_model_is_its_weights_its_tokenizer_and_its_configuration(model, run, left_to_right):

@@ -5,10 +5,12 @@ import json
 import pytest
 import torch
 
+import unmask
 from unmask.cli import main
 from unmask.errors import UnmaskError
+from unmask.files.storage import seal
 from unmask.runs.train_policy import train_order_policy
-from unmask.samplers.order_policy import OrderPolicy, nearness
+from unmask.samplers.order_policy import FEATURES, OrderPolicy, nearness
 from unmask.training.order_training import OrderTraining
 
 TEXT = "\n\n".join(f"the king {i} sat on the hill and the queen {i} ran." for i in range(40))
@@ -60,6 +62,43 @@ def test_a_policy_of_another_model_and_another_sampler_are_refused(model):
         model.generate(sampler="margin", order_policy=OrderPolicy())
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_a_policy_travels_with_the_folder_of_its_model(precision, run, model, tmp_path):
+    policy = OrderPolicy("confidence", model.digest)
+    policy.prior[FEATURES.index("position")] = 100.0  # from right to left
+    policy.save(tmp_path / "order.safetensors")
+    export = ["export", str(run), str(tmp_path / "model"), "--precision", precision]
+    assert main([*export, "--order-policy", str(tmp_path / "order.safetensors")]) == 0
+    unmask.load(tmp_path / "model", device="cpu").save(tmp_path / "copy")
+    again = unmask.load(tmp_path / "copy", device="cpu")
+    text = {"length": 12, "stop": False}
+    for options in (
+        {**text, "sampler": "learned_order"},
+        {**text, "sampler": "semi_autoregressive:inner=learned_order"},
+        {"fill": "the [MASK:9] ran.", "sampler": "learned_order"},
+        {"edit": "the king sat on the hill.", "remask": 0.9, "sampler": "learned_order"},
+    ):
+        changed = [frame.changed[0].nonzero().flatten() for frame in again.stream(**options)]
+        places = torch.cat(changed).tolist()
+        assert places == sorted(places, reverse=True) and len(places) > 4
+
+
+def test_a_folder_refuses_the_policy_of_other_weights(run, model, tmp_path, capsys):
+    policy = OrderPolicy(digest="0" * 16)
+    policy.save(tmp_path / "order.safetensors")
+    export = ["export", str(run), str(tmp_path / "model")]
+    assert main([*export, "--order-policy", str(tmp_path / "order.safetensors")]) == 2
+    assert "trained for another model" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+    model.save(tmp_path / "model")
+    policy.save(tmp_path / "model" / "order.safetensors")  # not in the manifest, so no part of it
+    assert unmask.load(tmp_path / "model", device="cpu").order_policy is None
+    files = [path.name for path in (tmp_path / "model").iterdir() if path.name != "manifest.json"]
+    seal(tmp_path / "model", *files)
+    with pytest.raises(UnmaskError, match="trained for another model"):
+        unmask.load(tmp_path / "model", device="cpu")
+
+
 def test_a_causal_model_has_no_order_to_learn(left_to_right):
     with pytest.raises(UnmaskError, match="has no order to learn"):
         train_order_policy(left_to_right, [TEXT], SHORT)
@@ -70,7 +109,7 @@ def test_a_text_of_few_rows_is_refused(model):
         train_order_policy(model, ["a king"], SHORT)
 
 
-@pytest.mark.parametrize("content", [b"", b"no policy", None])
+@pytest.mark.parametrize("content", [b"", b"no policy", bytes(2**20 + 1), None])
 def test_a_file_without_a_policy_is_one_line(content, run, tmp_path, capsys):
     file = tmp_path / "order.safetensors"
     if content is not None:

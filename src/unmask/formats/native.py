@@ -1,34 +1,46 @@
 """The formats of unmask: exported model folders and run folders."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from torch import Tensor
+
 from unmask.bundle import Bundle
-from unmask.config.run_config import from_dict, load_recipe, resolve, to_dict
+from unmask.config.run_config import RunConfig, from_dict, load_recipe, resolve, to_dict
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.errors import unknown
 from unmask.files.int8 import expand, quantize
-from unmask.files.storage import Damaged, atomic_folder, read_json, verify, write_json
+from unmask.files.storage import MANIFEST, Damaged, atomic_folder, read_json, verify, write_json
 from unmask.files.tensors import read_tensors, write_weights
 from unmask.files.untrusted import within
 from unmask.formats.format import FORMATS, Format, ReadFormat
 from unmask.formats.weights import in_dtype, restored
 from unmask.generation.sampling_params import checked_defaults
+from unmask.methods.method import Method
 from unmask.runtime.device import PRECISIONS
+from unmask.samplers.order_policy import OrderPolicy
 from unmask.training.checkpoints.checkpoint import run_weights
 from unmask.training.lora import merged
+from unmask.vocabulary import Vocabulary
 
 STORED = (*PRECISIONS, "int8")  # precisions of stored weights
+POLICY = "order.safetensors"  # the order policy of a model that has one
 
 
 def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") -> None:
     """Writes a folder that `read_folder` reads.
 
-    bf16 rounds the weights and halves the size. int8 stores matrices in a quarter of the size.
+    bf16 rounds the weights and halves the size. int8 stores matrices in a quarter of the size. An order
+    policy must be trained for this model. Its file then belongs to the weights as they are stored.
     """
     target = Path(folder)
     if precision not in STORED:
         raise unknown("precision", precision, STORED)
     NativeFormat.check_target(target)
+    policy = bundle.order_policy
+    if policy is not None:
+        bundle.check_policy(policy.digest)
     content = {"format": 1, "precision": precision, "config": to_dict(bundle.config)}
     if bundle.defaults:
         content["defaults"] = checked_defaults(bundle.defaults)
@@ -39,6 +51,9 @@ def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") ->
         write_weights(new, stored)
         write_json(new / "model.json", content)
         bundle.tokenizer.save(new / "tokenizer")
+        if policy is not None:
+            method = _method(bundle.config, bundle.tokenizer.vocabulary, stored, precision, target)
+            policy.save(new / POLICY, replace(bundle, method=method).digest)
 
 
 def read_folder(folder: Path) -> Bundle:
@@ -54,11 +69,29 @@ def read_folder(folder: Path) -> Bundle:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Damaged(f"{folder} is damaged: model.json cannot be read") from None
     tokenizer = load_tokenizer(within(folder, "tokenizer"))
-    where, weights = folder / "model.safetensors", read_tensors(folder)
+    where, stored = folder / "model.safetensors", read_tensors(folder)
+    method = _method(config, tokenizer.vocabulary, stored, precision, where)
+    bundle = Bundle(method, tokenizer, config, defaults)
+    if POLICY not in read_json(
+        folder / MANIFEST
+    ):  # any other file of the name is no part of the model
+        return bundle
+    policy = OrderPolicy.load(folder / POLICY)
+    bundle.check_policy(policy.digest)
+    return replace(bundle, order_policy=policy)
+
+
+def _method(
+    config: RunConfig,
+    vocabulary: Vocabulary,
+    stored: Mapping[str, Tensor],
+    precision: str,
+    where: Path,
+) -> Method:
+    """The method with stored weights, in fp32."""
     if precision == "int8":
-        weights, precision = expand(weights, where), "fp32"
-    method = restored(config, tokenizer.vocabulary, weights, where, PRECISIONS[precision])
-    return Bundle(method, tokenizer, config, defaults)
+        stored, precision = expand(stored, where), "fp32"
+    return restored(config, vocabulary, stored, where, PRECISIONS[precision])
 
 
 @FORMATS.register("unmask")

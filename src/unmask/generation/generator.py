@@ -189,12 +189,11 @@ class Generator:
             self.sampling,
             bundle.method,
             min(self.job.openings, bundle.length),
+            bundle.order_policy,
         )
-        digest = sampler.unwrapped().trained_for
-        if digest and digest != bundle.digest:
-            raise UnmaskError(
-                "the order policy was trained for another model: train one with 'unmask train-order MODEL'"
-            )
+        own, trained_for = bundle.order_policy, sampler.unwrapped().trained_for
+        if own is None or trained_for != own.digest:  # its own policy was checked when it was read
+            bundle.check_policy(trained_for)
         if self.job.target_only and sampler.windowed:
             raise UnmaskError("a target is written in one row: give a sampler without windows")
         if longest > bundle.length or sampler.windowed:

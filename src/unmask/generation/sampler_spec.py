@@ -16,10 +16,13 @@ from unmask.samplers.semi_autoregressive import SemiAutoregressive
 _OF_MODEL = ("lead", "end", "policy")  # fields that a text cannot set
 
 
-def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> Sampler:
+def choose_sampler(
+    sampling: SamplingParams, method: Method, openings: int, policy: OrderPolicy | None = None
+) -> Sampler:
     """The sampler of the options, or the method's default sampler.
 
-    The default number of steps is `openings`, unless `grid` lists the times.
+    The default number of steps is `openings`, unless `grid` lists the times. `policy` is the model's own
+    order policy, for a sampler that is given by name.
     """
     if not method.capabilities.generate:
         raise UnmaskError(
@@ -35,7 +38,7 @@ def choose_sampler(sampling: SamplingParams, method: Method, openings: int) -> S
     else:
         options = {"steps": sampling.steps, "grid": sampling.grid}
         grid_options = {name: value for name, value in options.items() if value is not None}
-        chosen = read_sampler(chosen or default, grid_options, openings, default)
+        chosen = read_sampler(chosen or default, grid_options, openings, default, policy)
     if sampling.order_policy is not None:
         chosen = _with_policy(chosen, sampling.order_policy)
     if not _suits(chosen.unwrapped(), method):
@@ -68,7 +71,13 @@ def _suits(sampler: Sampler | type[Sampler], method: Method | type[Method]) -> b
     return sampler.causal or not capabilities.causal
 
 
-def read_sampler(spec: str, grid_options: dict[str, Any], openings: int, default: str) -> Sampler:
+def read_sampler(
+    spec: str,
+    grid_options: dict[str, Any],
+    openings: int,
+    default: str,
+    policy: OrderPolicy | None = None,
+) -> Sampler:
     """A sampler from `NAME` or `NAME:field=value,…`.
 
     Args:
@@ -76,6 +85,7 @@ def read_sampler(spec: str, grid_options: dict[str, Any], openings: int, default
         grid_options: Given values of steps and grid.
         openings: Default number of steps.
         default: Default inner sampler.
+        policy: Order policy of `learned_order`.
     """
     name, _, rest = spec.partition(":")
     known = {one.name: one for one in sampler_options(name)}
@@ -91,7 +101,7 @@ def read_sampler(spec: str, grid_options: dict[str, Any], openings: int, default
         inner = given.pop("inner", default)
         if inner.partition(":")[0] == name:
             raise UnmaskError(f"{name} cannot be its own inner sampler: give another inner")
-        values["inner"] = read_sampler(inner, inner_options, openings, default)
+        values["inner"] = read_sampler(inner, inner_options, openings, default, policy)
     values |= {
         field: read_option(replace(known[field], name=f"{name}:{field}"), text)
         for field, text in given.items()
@@ -103,6 +113,8 @@ def read_sampler(spec: str, grid_options: dict[str, Any], openings: int, default
     if "steps" in known and "steps" not in values:
         times = given_times(values.get("grid", "uniform"))
         values["steps"] = max(openings, 1) if times is None else len(times) - 1
+    if name == "learned_order" and policy is not None:
+        values["policy"] = policy
     return SAMPLERS.build(name, **values)
 
 

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from unmask.errors import UnmaskError
 from unmask.files.storage import replace
+from unmask.files.tensors import load_weights
 from unmask.shapes import LogProbabilities, Places
 
 # of a position: from the network's distribution there, from the row, and from the nearest known tokens
 FEATURES = ("confidence", "entropy", "margin", "masked", "position", "left", "right")
 STATIC = 5  # features that do not change while positions of a step are chosen
 WIDTH = 32
+_LARGEST = 2**20  # bytes of a file; that of a policy has less than 2,000
 PRIORS = {
     "confidence": ("confidence", 1.0),
     "entropy": ("entropy", -1.0),
@@ -91,19 +93,21 @@ class OrderPolicy(nn.Module):
             known[rows, pick] |= active
         return picked, total
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, digest: str | None = None) -> None:
         """Writes the policy as safetensors.
 
         Args:
             path: the file.
+            digest: digest of the model that the file belongs to; by default that of the training.
         """
-        about = {"policy": json.dumps({"prior": self.prior_name, "digest": self.digest})}
+        content = {"prior": self.prior_name, "digest": self.digest if digest is None else digest}
+        about = {"policy": json.dumps(content)}
         tensors = {name: value.cpu().contiguous() for name, value in self.state_dict().items()}
         replace(Path(path), safetensors.torch.save(tensors, about))
 
     @classmethod
     def load(cls, path: str | Path) -> "OrderPolicy":
-        """Reads a policy.
+        """Reads a policy. The file is untrusted.
 
         Args:
             path: the file.
@@ -114,14 +118,17 @@ class OrderPolicy(nn.Module):
         if not Path(path).is_file():
             raise UnmaskError(f"no file {path}: make one with 'unmask train-order MODEL'")
         try:
+            if Path(path).stat().st_size > _LARGEST:
+                raise ValueError("too large")
             with safe_open(str(path), "pt") as file:
                 about = json.loads((file.metadata() or {})["policy"])
-                policy = cls(about["prior"], about["digest"])
-                policy.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+                policy = cls(about["prior"], str(about["digest"]))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError):
             raise UnmaskError(
                 f"{path} holds no order policy: make one with 'unmask train-order MODEL'"
             ) from None
+        load_weights(policy, tensors, path)
         return policy.eval()
 
 

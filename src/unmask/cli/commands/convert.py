@@ -35,6 +35,13 @@ def _add_export(commands: Commands) -> None:
         metavar="NAME=VALUE",
         help="default of a sampling option of the model, such as length=200 or steps=32; repeatable",
     )
+    parser.add_argument(
+        "--order-policy",
+        type=Path,
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="policy of 'unmask train-order' to add, for the sampler learned_order",
+    )
     _add_format(parser)
     parser.add_argument(
         "--onnx",
@@ -97,14 +104,14 @@ def _add_format(parser: Parser) -> None:
 
 
 def export(args: Namespace) -> None:
-    options = given(args, "precision")
+    options = given(args, "precision", "order_policy")
     if hasattr(args, "default"):
         options["defaults"] = dict(map(_pair, args.default))
     if args.folder is None and args.onnx is None:
         raise UnmaskError("the export has no target: give FOLDER or --onnx FILE")
     if (args.format != OWN or args.folder is None) and options:
         raise UnmaskError(
-            f"--precision and --default are for a folder of format {OWN}: leave them out"
+            f"--precision, --default and --order-policy are for a folder of format {OWN}: leave them out"
         )
     if args.format != OWN and args.folder is None:
         raise UnmaskError(f"--format {args.format} has no folder to write to: give FOLDER")
@@ -115,6 +122,10 @@ def export(args: Namespace) -> None:
     from unmask.formats.format import FORMATS
     from unmask.model import load
 
+    if "order_policy" in options:
+        from unmask.samplers.order_policy import OrderPolicy
+
+        options["order_policy"] = OrderPolicy.load(options["order_policy"])
     model = load(args.model)
     if args.onnx is not None:
         from unmask.integrations import onnx

@@ -27,6 +27,7 @@ from unmask.evaluation.suites.sample_texts import (
     options,
     real_texts,
 )
+from unmask.files.tensors import hash_tensors
 from unmask.generation.sampler_spec import choose_sampler
 from unmask.generation.sampling_params import SamplingParams
 from unmask.likelihood.perplexity import Source
@@ -113,7 +114,7 @@ def compared(
             )
     judge = model if judge is None else judge
     conditions = Conditions(
-        model.digest, judge_digest(judge), n, model.length if length is None else length,
+        _model_digest(model), judge_digest(judge), n, model.length if length is None else length,
         dict(sampling), seed, batch, _device(model), model.precision, judge.precision,
         source_digest(data),
     )  # fmt: skip
@@ -263,6 +264,15 @@ class _Comparison:
         return self.judge.read(texts.samples).features
 
 
+def _model_digest(model: Model) -> str:
+    """The hash of a model, and that of its order policy if it has one."""
+    if model.order_policy is None:
+        return model.digest
+    state = hashlib.sha256()
+    hash_tensors(state, model.order_policy)
+    return f"{model.digest} {state.hexdigest()[:8]}"
+
+
 def judge_digest(judge: Model | CausalJudge) -> str:
     """The hash of a judge. The suffix excludes stored rows whose nats include BOS and EOS."""
     return judge.digest if isinstance(judge, CausalJudge) else f"{judge.digest} text"
@@ -273,7 +283,7 @@ def describe_judge(judge: Model | CausalJudge, conditions: Conditions) -> str:
     short = conditions.judge[:8]  # names are not unique
     if isinstance(judge, CausalJudge):
         return f"{judge.name} after {judge.prefix}, windows of {judge.context}, {short}"
-    itself = conditions.judge.startswith(conditions.model)
+    itself = conditions.judge.startswith(conditions.model.partition(" ")[0])
     whose = "the model itself" if itself else "another run"
     rounded = "" if conditions.judge_precision == "fp32" else f" in {conditions.judge_precision}"
     return f"{whose}, {judge.config.method.name}{rounded}, {short}"
