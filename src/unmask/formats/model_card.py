@@ -51,7 +51,7 @@ def card_page(name: str, facts: Mapping[str, Any]) -> str:
         "weights": facts.get("weights"),
         "measured"
         if "date" in facts
-        else "written by": f"{facts.get('date', '')} {versions}".strip(),
+        else "written by": ", ".join(filter(None, (facts.get("date"), versions))),
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items() if value is not None)
     parts = [
@@ -143,8 +143,8 @@ def _front(bundle: Bundle, licence: str | None) -> str:
 
 
 def _use(name: str, facts: Mapping[str, Any]) -> str:
-    """The section on usage, with the Auto classes if the method predicts masked tokens."""
-    masked = METHODS[facts["method"]].capabilities.masked_lm
+    """The section on usage, with the Auto classes if they can load the model."""
+    masked = METHODS[facts["method"]].capabilities.masked_lm and name not in shipped.NAMES
     prompt = '"SOURCE"' if facts.get("pairs") else "n=1"
     transformers = f"""
 
