@@ -29,8 +29,6 @@ from curve import Corpus, prepare
 from machine import DEVICE, Report, read_rows, synchronize
 from torch import nn
 
-from unmask.backbones.backbone import BACKBONES
-from unmask.backbones.dit import ModernDiT
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.loader import Loader
@@ -46,7 +44,8 @@ ADAMW = {
     "training.ema": "0",
     "training.cuda_graph": "true",
 }
-UNFOLDED = "unfolded"  # only this study: the package has no setting that computes blocks as the paper writes them
+# only this study has these: blocks as the paper writes them, and a network that reads its own first prediction
+UNFOLDED, SELF = "unfolded", "self_conditioned"
 GATES = {"backbone.gate": "1"}
 MUON = {
     **ADAMW,
@@ -77,7 +76,13 @@ SETTINGS: dict[str, dict[str, str]] = {
     "muon-linear-clipped": {**MUON, **LINEAR, "method.loss_weight": "clipped"},
     "modern": {**MUON, **LINEAR, **UNIFORM, "backbone.name": "modern_dit"},
     "muon-wsd-uniform": {**MUON, "training.decay": "wsd", **UNIFORM},
-    "self-conditioned": {**MUON, **LINEAR, **UNIFORM, "backbone.name": "self_conditioned"},
+    "self-conditioned": {
+        **MUON,
+        **LINEAR,
+        **UNIFORM,
+        "backbone.name": "modern_dit",
+        SELF: "true",
+    },
 }
 FIRST = 3  # steps that are timed separately
 HELD_OUT = 2048  # held-out rows that are written; --rows of them are measured
@@ -87,37 +92,6 @@ SHAPES = {  # depth, width, heads
     "4x128": (4, 128, 4),
     "tiny": (1, 16, 2),
 }
-
-
-@BACKBONES.register("self_conditioned")
-class SelfConditioned(ModernDiT):
-    """`modern_dit` that also reads its own first prediction of the masked tokens (arXiv 2208.04202).
-
-    In training, half of the rows have one. It has no gradient. Only this study has the network.
-    """
-
-    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
-        super().__init__(config, vocabulary)
-        self.mask_id = vocabulary.mask_id
-        self.prediction = nn.Linear(config.width, config.width, bias=False)
-        nn.init.zeros_(self.prediction.weight)
-        self.added: torch.Tensor | None = None
-        self.embedding.register_forward_hook(
-            lambda module, inputs, x: x if self.added is None else x + self.added
-        )
-
-    def trunk(self, inputs: Any, condition: Any, attention: Any, keys: Any, at: Any) -> Any:
-        some = inputs[: len(inputs) // 2] if self.training else inputs
-        with torch.no_grad():
-            first = super().trunk(some, condition, attention, None, None)
-            mean = self.logits(first).softmax(-1) @ self.embedding.weight.to(first.dtype)
-            mean = mean * (some == self.mask_id)[..., None]
-            mean = torch.cat([mean, mean.new_zeros(len(inputs) - len(some), *mean.shape[1:])])
-        self.added = self.prediction(mean)
-        try:
-            return super().trunk(inputs, condition, attention, keys, at)
-        finally:
-            self.added = None
 
 
 @dataclass(frozen=True)
@@ -147,11 +121,43 @@ class Job:
                 change.split("=", 1) for change in re.split(r",(?=[a-z_.]+=)", changes) if change
             ),
         }
-        return resolve({}, [(k, v) for k, v in fields.items() if k != UNFOLDED])
+        return resolve({}, [(k, v) for k, v in fields.items() if k not in (UNFOLDED, SELF)])
 
-    @property
-    def unfolded(self) -> bool:
-        return UNFOLDED in SETTINGS[self.setting.partition(":")[0]]
+    def method(self, config: RunConfig, vocabulary: Vocabulary) -> Method:
+        """The untrained method."""
+        method = build_method(config, vocabulary)
+        if self.has(SELF):
+            self_conditioned(method.backbone, vocabulary.mask_id)
+        return method
+
+    def has(self, option: str) -> bool:
+        return option in SETTINGS[self.setting.partition(":")[0]]
+
+
+def self_conditioned(backbone: Any, mask_id: int) -> None:
+    """Adds the mean embedding of a first prediction to the inputs at masks (arXiv 2208.04202).
+
+    The first prediction has no gradient. In training, half of the rows have one.
+    """
+    width, plain, added = backbone.config.width, backbone.trunk, list[torch.Tensor]()
+    backbone.prediction = nn.Linear(width, width, bias=False)
+    nn.init.zeros_(backbone.prediction.weight)
+    backbone.embedding.register_forward_hook(lambda module, inputs, x: x + added[0] if added else x)
+
+    def trunk(inputs: Any, condition: Any, attention: Any, keys: Any, at: Any) -> Any:
+        some = inputs[: len(inputs) // 2] if backbone.training else inputs
+        with torch.no_grad():
+            first = plain(some, condition, attention, None, None)
+            mean = backbone.logits(first).softmax(-1) @ backbone.embedding.weight.to(first.dtype)
+            mean = mean * (some == mask_id)[..., None]
+            mean = torch.cat([mean, mean.new_zeros(len(inputs) - len(some), *mean.shape[1:])])
+        added.append(backbone.prediction(mean))
+        try:
+            return plain(inputs, condition, attention, keys, at)
+        finally:
+            added.clear()
+
+    backbone.trunk = trunk
 
 
 class Measured(Trainer):
@@ -195,11 +201,11 @@ def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
     torch.set_num_threads(args.threads)
     corpus, config = _corpus(args.data), job.config(args)
     torch.manual_seed(job.seed)
-    method = build_method(config, corpus.vocabulary)
-    if job.unfolded:
+    method = job.method(config, corpus.vocabulary)
+    if job.has(UNFOLDED):
         for block in method.backbone.blocks:
             block.by_row = True  # as if each row had its own condition
-    measure = partial(_bound, method, build_method(config, corpus.vocabulary), corpus, args)
+    measure = partial(_bound, method, job.method(config, corpus.vocabulary), corpus, args)
     with TemporaryDirectory() as folder:
         loader = Loader(corpus.train, args.batch, job.seed)
         place = (config.training, Path(folder), job.seed, {}, measure, None, _silent)

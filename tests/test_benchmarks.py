@@ -185,10 +185,11 @@ def test_learning(here, tmp_path):
     small = ["--data", data, "--shapes", "tiny", "--batch", 4, "--rows", 4, "--draws", 1]
     small += ["--steps", 6, "--at", 4, 6, "--seeds", 2, "--out", file]
     best = "muon-linear-uniform:training.precision=fp32,training.warmup=2"
-    settings = ["--settings", "fp32", "unfolded-fp32", best]
+    own = "self-conditioned:training.precision=fp32,training.warmup=2"
+    settings = ["--settings", "fp32", "unfolded-fp32", best, own]
     measured = parsed(here("learning.py", *small, *settings))
     bounds = {(row["setting"], row["seed"]): row["bounds"] for row in measured}
-    assert len(bounds) == 6 and all(bound.keys() == {"4", "6"} for bound in bounds.values())
+    assert len(bounds) == 8 and all(bound.keys() == {"4", "6"} for bound in bounds.values())
     for seed in (0, 1):
         assert bounds["fp32", seed]["6"] == pytest.approx(
             bounds["unfolded-fp32", seed]["6"], abs=1e-4
