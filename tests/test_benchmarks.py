@@ -197,7 +197,7 @@ def test_learning(here, tmp_path):
         assert bounds[best, seed]["6"] < bounds["fp32", seed]["6"]
     assert all(0 < row["seconds_at"]["4"] < row["seconds"] for row in measured)
     lines = here("learning.py", "--table", file, "--against", "fp32").splitlines()
-    assert len(lines) == 2 + 3 and "| 0.0000 ± 0.0000 |" in lines[3]
+    assert len(lines) == 2 + 4 and "| 0.0000 ± 0.0000 |" in lines[3]
     (late, *_) = parsed(here("learning.py", *small, *settings, "--seconds", 0))
     assert late["error"] == "no time was left"
 
