@@ -49,9 +49,9 @@ def card_page(name: str, facts: Mapping[str, Any]) -> str:
         **{key: line for row in facts.get("texts", []) for key, line in _texts(row).items()},
         "defaults of generate": _spelled_defaults(facts["defaults"]),
         "weights": facts.get("weights"),
-        "measured"
-        if "date" in facts
-        else "written by": ", ".join(filter(None, (facts.get("date"), versions))),
+        "measured" if "date" in facts else "written by": ", ".join(
+            filter(None, (facts.get("date"), versions))
+        ),
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items() if value is not None)
     parts = [
