@@ -57,15 +57,16 @@ CHECK = 32  # tokens between two checks for EOS
 SETTINGS: dict[str, dict[str, Any]] = {
     "wiki-autoregressive": {"training.steps": 2800, "training.validate_every": 1400},
     "stories-autoregressive": {
-        "training.steps": 600,
+        "training.steps": 800,
         "training.validate_every": 50,
         "training.patience": 5,
+        "backbone.dropout": 0.2,
     },
     SECOND: {
         "training.steps": 900,
         "training.validate_every": 50,
         "training.patience": 5,
-        "backbone.dropout": 0.2,
+        "backbone.dropout": 0.3,
     },
     "wiki": {"training.steps": 5500, "training.validate_every": 2000},
     "stories": {
@@ -296,7 +297,7 @@ class Chain:
         rows, length = (32, 64) if self.args.tiny else (self.args.rows, LENGTH)
         writer = StoryWriter(model, rows, length, seed=size)
         until = min(began + self.write_seconds, self.args.until)
-        stories = tokens = batches = 0
+        stories = tokens = batches = kept = 0
         longest, waiting, first = 0.0, None, time.time()
         with part.open("a", encoding="utf-8") as file, ThreadPoolExecutor(1) as pool:
             while batches == 0 or time.time() + longest < until:
@@ -308,19 +309,20 @@ class Chain:
                 stories += len(found)
                 tokens += sum(map(len, found))
                 if waiting is not None:
-                    waiting.result()
+                    kept += waiting.result()
                 waiting = pool.submit(_append, file, model.tokenizer, found)
                 rate = tokens / (time.time() - first)
                 _say(
                     f"batch {batches}: {len(found)} of {rows} stories ended; {tokens:,} tokens, {rate:,.0f}/s"
                 )
             assert isinstance(waiting, Future)
-            waiting.result()
+            kept += waiting.result()
         part.replace(self.written)
         self.record(
             stage="write",
             teacher=stage,
             stories=stories,
+            kept=kept,
             tokens=tokens,
             batches=batches,
             seconds=round(time.time() - began, 1),
@@ -557,8 +559,11 @@ class StoryWriter:
         return z[kept]
 
 
-def _append(file: Any, tokenizer: Any, found: list[Any]) -> None:
-    """Decodes texts on all cores and appends them to a file. Texts with special ids are left out."""
+def _append(file: Any, tokenizer: Any, found: list[Any]) -> int:
+    """Decodes texts on all cores and appends them to a file; returns their number.
+
+    Texts with special ids or incomplete characters are left out.
+    """
     v = tokenizer.vocabulary
     special = {v.mask_id, v.bos_id, v.pad_id, v.eos_id}
     plain = [ids for text in found if not special.intersection(ids := text.tolist())]
@@ -566,6 +571,7 @@ def _append(file: Any, tokenizer: Any, found: list[Any]) -> None:
     good = [text for text in texts if text.strip() and END not in text and "\ufffd" not in text]
     file.write("".join(f"{text}\n{END}\n" for text in good))
     file.flush()
+    return len(good)
 
 
 def _cut(path: Path) -> int:
@@ -632,7 +638,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=575, help="seconds of this command")
     parser.add_argument("--write", type=float, default=200, help="seconds of the stage write")
     parser.add_argument("--rows", type=int, default=ROWS, help="stories of a batch of write")
-    parser.add_argument("--real", type=float, default=0.28, help="share of real stories in rows")
+    parser.add_argument("--real", type=float, default=0.5, help="share of real stories in rows")
     parser.add_argument("--steps", type=int, help="steps of every training stage")
     parser.add_argument("--runs", default="runs", help="folder of the runs")
     parser.add_argument("--corpora", default="corpora", help="folder of the text")

@@ -26,6 +26,7 @@ OUTSIDE = {  # pages of the repository that are not in docs/, and their places i
         name: name
         for name in (
             *("benchmarks/README.md", "benchmarks/quality.md", "benchmarks/baselines.md"),
+            "benchmarks/dna.md",
             "examples/README.md",
         )
     },
