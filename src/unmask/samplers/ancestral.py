@@ -43,18 +43,14 @@ class Ancestral(Sampler):
 
 @SAMPLERS.register("spread")
 @dataclass(frozen=True)
-class Spread(Sampler):
+class Spread(Ancestral):
     """The reverse process with reveal times of low discrepancy: the tokens of a step are far apart.
 
     Each token alone has the reveal probabilities of ancestral sampling. The reveal times of a row are
     not independent: neighbours share no step that reveals less than 38% of the tokens.
     """
 
-    steps: int = option(128, help="denoising steps")
-    grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
-
-    def __post_init__(self) -> None:
-        check_grid(self.grid, self.steps)
+    exact = False
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. The step of each token is known before the first network call."""
