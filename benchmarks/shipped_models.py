@@ -9,7 +9,7 @@
 autoregressive model learns more from few epochs, so it is the teacher here (sequence-level distillation, arXiv 1606.07947):
 
 1. `wiki-autoregressive` and `stories-autoregressive` are the recipes with these names. The second one is trained twice, with
-   two strengths of regularization. The one with the lower held-out loss is the teacher and becomes `stories-ar`.
+   two learning rates. The one with the lower held-out loss is the teacher and becomes `stories-ar`.
 2. `write`: the teacher writes stories at temperature 1 without truncation, in batches of ROWS rows.
    A story that has no end within 512 tokens is left out.
 3. `wiki` is the recipe with this name. It runs at the same time as `write`.
@@ -55,7 +55,7 @@ ROWS, LENGTH = 4096, 512  # stories of a batch, and tokens of a row
 CHECK = 32  # tokens between two checks for EOS
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "wiki-autoregressive": {"training.steps": 2800, "training.validate_every": 1400},
+    "wiki-autoregressive": {"training.steps": 2500, "training.validate_every": 1250},
     "stories-autoregressive": {
         "training.steps": 800,
         "training.validate_every": 50,
@@ -63,10 +63,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "backbone.dropout": 0.2,
     },
     SECOND: {
-        "training.steps": 900,
+        "training.steps": 800,
         "training.validate_every": 50,
         "training.patience": 5,
-        "backbone.dropout": 0.3,
+        "training.lr": 1e-3,
+        "training.muon_lr": 3e-3,
+        "backbone.dropout": 0.2,
     },
     "wiki": {"training.steps": 5500, "training.validate_every": 2000},
     "stories": {
@@ -74,7 +76,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "training.validate_every": 1000,
         "training.weight_decay": 0.2,
         "training.ema": 0.9995,
-        "backbone.dropout": 0.05,
+        "backbone.dropout": 0.1,
     },
 }
 TINY: dict[str, Any] = {
