@@ -1,26 +1,27 @@
-"""Trains the models that ship with the package, in two commands of ten minutes each on one large GPU.
+"""Trains the models that ship with the package, in commands of ten minutes each on one large GPU.
 
-    python benchmarks/shipped_models.py --out OUT --stages wiki-autoregressive stories-autoregressive write wiki
-    python benchmarks/shipped_models.py --out OUT --stages wiki stories
+    python benchmarks/shipped_models.py --out OUT --stages wiki-autoregressive stories-autoregressive wiki
+    python benchmarks/shipped_models.py --out OUT --stages write stories --later 570
+    python benchmarks/shipped_models.py --out OUT --stages stories   # continues
     python benchmarks/shipped_models.py --join OUT --to models       # puts the parts of each model together
     python benchmarks/shipped_models.py --tiny --runs RUNS --out OUT # all stages with tiny networks
 
 `stories` has little text: 3.4M tokens. A masked diffusion model that repeats them a hundred times overfits. An
 autoregressive model learns more from few epochs, so it is the teacher here (sequence-level distillation, arXiv 1606.07947):
 
-1. `wiki-autoregressive` and `stories-autoregressive` are the recipes with these names. The second one is trained twice, with
-   two learning rates. The one with the lower held-out loss is the teacher and becomes `stories-ar`.
-2. `write`: the teacher writes stories at temperature 1 without truncation, in batches of ROWS rows.
-   A story that has no end within 512 tokens is left out.
-3. `wiki` is the recipe with this name. It runs at the same time as `write`.
-4. `stories` starts from `wiki` and trains on a mixture of the real and the written stories.
+1. `wiki-autoregressive` and `stories-autoregressive` are the recipes with these names. The second one becomes `stories-ar`.
+2. `wiki` is the recipe with this name.
+3. `write`: the teacher writes stories at temperature 1 without truncation, in batches of ROWS rows.
+   A story that has no end within 512 tokens is left out. The teacher is `stories-ar`, of this run or of the package.
+4. `stories` starts from `wiki`, of this run or of the package, and trains on a mixture of the real and the written stories.
 
 Two percent of the real stories are held out. No stage trains on them, and the bounds of all stories models are of them.
 
 The folder `corpora` holds wikipedia.train.txt.xz, wikipedia.valid.txt.xz and tinystories.train.txt.xz. The tokenizer is that of
 the shipped models. Every stage leaves a file NAME.done in RUNS/chain and is skipped by later commands. A stage that reached the end of
 its time saves a checkpoint, exports its best weights, and continues in the next command. The number of steps of a stage follows
-from the time that is left and from the speed of the stages before it.
+from the time that is left, from the seconds of later commands and from the speed of the stages before it. Stages run one after another:
+two of them at the same time took five times as long on one GPU.
 
 OUT has log.txt, results.jsonl and each model as the parts NAME.tar.0, NAME.tar.1, … of at most 15 MiB.
 """
@@ -46,34 +47,25 @@ END = "<|endoftext|>"
 HOLDOUT = 0.02  # of the stories, as in the recipe
 PART = 15 << 20  # bytes of a part of an exported model
 CLOSING = 20  # seconds at the end of a command in which stages save and export
-START = 30  # seconds from the start of a process to its first step, with a warm compiler
-STAGES = ("wiki-autoregressive", "stories-autoregressive", "write", "wiki", "stories")
-SECOND = "stories-autoregressive-2"  # a second teacher
+START = 40  # seconds from the start of a process to its first step
+SPEED = 26.0  # steps per second of a stage on an H200, if no stage ran before
+STAGES = ("wiki-autoregressive", "stories-autoregressive", "wiki", "write", "stories")
 EXPORTED = {"stories-autoregressive": "stories-ar", "wiki": "wiki", "stories": "stories"}
-LIMITS = {"wiki-autoregressive": 240, "stories-autoregressive": 130}  # seconds of a stage
 ROWS, LENGTH = 4096, 512  # stories of a batch, and tokens of a row
 CHECK = 32  # tokens between two checks for EOS
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "wiki-autoregressive": {"training.steps": 2500, "training.validate_every": 1250},
+    "wiki-autoregressive": {"training.steps": 3000, "training.validate_every": 1500},
     "stories-autoregressive": {
         "training.steps": 800,
         "training.validate_every": 50,
         "training.patience": 5,
         "backbone.dropout": 0.2,
     },
-    SECOND: {
-        "training.steps": 800,
-        "training.validate_every": 50,
-        "training.patience": 5,
-        "training.lr": 1e-3,
-        "training.muon_lr": 3e-3,
-        "backbone.dropout": 0.2,
-    },
     "wiki": {"training.steps": 5500, "training.validate_every": 2000},
     "stories": {
-        "training.steps": 12_000,
-        "training.validate_every": 1000,
+        "training.steps": 30_000,
+        "training.validate_every": 2000,
         "training.weight_decay": 0.2,
         "training.ema": 0.9995,
         "backbone.dropout": 0.1,
@@ -157,8 +149,8 @@ class Chain:
             data["data.train"] = [{"text": str(path), "weight": w} for path, w in portions]
             data["data.valid"] = str(self.held)
         if not stage.startswith("wiki"):
-            start = stage.replace("stories", "wiki").removesuffix("-2")
-            data["init_from"] = str(self.runs / start)
+            start = self.runs / stage.replace("stories", "wiki")
+            data["init_from"] = str(start) if start.exists() else start.name
         settings = {**data, "training.save_every": 1500, **SETTINGS[stage]}
         return settings | (TINY if self.args.tiny else {})
 
@@ -168,13 +160,10 @@ class Chain:
         if file.exists():
             return int(file.read_text())
         wanted = 60 if self.args.tiny else int(SETTINGS[stage]["training.steps"])
-        speeds = [self.speed(name) for name in ("wiki-autoregressive", "wiki")]
-        speed = 0.95 * max(speeds)
-        left = self.args.until - time.time() - START
-        if stage == "wiki" and not self.done("write").exists():
-            left -= 0.5 * min(self.write_seconds, left)  # both share the GPU
-        fitting = int(speed * left) if speed and not self.args.tiny else wanted
-        chosen = max(500 if not self.args.tiny else 1, min(wanted, fitting))
+        speed = 0.95 * max(self.speed(name) for name in STAGES) or SPEED
+        left = self.args.until - time.time() - START + self.args.later
+        fitting = wanted if self.args.tiny else int(speed * left)
+        chosen = max(1 if self.args.tiny else 500, min(wanted, fitting))
         if self.args.steps:
             chosen = self.args.steps
         print(f"{chosen} steps: {left:.0f} s are left at {speed:.1f} steps/s", flush=True)
@@ -203,9 +192,10 @@ class Chain:
         settings = self.overrides(stage)
         tokenizer = load_tokenizer(TOKENIZER)
         settings["training.steps"] = steps = self.steps(stage)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ends training, but not the export after it
         try:
             model = unmask.train(
-                stage.removesuffix("-2"),
+                stage,
                 run,
                 overrides=settings,
                 say=_say,
@@ -227,7 +217,7 @@ class Chain:
             nats=best.get("nats"),
             bits_per_byte=best.get("bits_per_byte"),
         )
-        if stage in EXPORTED and stage != "stories-autoregressive":
+        if stage in EXPORTED:
             self.export(model, EXPORTED[stage])
         if finished:
             self.done(stage).write_text(json.dumps(best))
@@ -245,55 +235,20 @@ class Chain:
             part.write_bytes(content[start : start + PART])
             print(f"{part.name}: {part.stat().st_size:,} bytes, {precision}", flush=True)
 
-    def warm(self, stage: str) -> None:
-        """Takes a few steps with the network of a stage, so that the compiler's cache has its code."""
-        import unmask
-        from unmask.data.tokenizers.kinds import load_tokenizer
-
-        text = self.folder / "warm.txt"
-        run = self.folder / "warm" / stage
-        settings = self.overrides(stage)
-        settings.pop("init_from", None)
-        settings |= {
-            "init_from": "",
-            "data.train": str(text),
-            "data.valid": "",
-            "data.holdout": 0.25,
-            "data.workers": 1,
-            "data.cache": str(run / "rows"),
-            "training.steps": 6,
-            "training.log_every": 2,
-            "training.validation_rows": settings.get("training.batch", 128),  # a whole batch
-            "training.validation_draws": 1,
-            "training.validate_every": 0,
-            "training.patience": 0,
-        }
-        unmask.train(
-            stage.removesuffix("-2"),
-            run,
-            overrides=settings,
-            say=_say,
-            tokenizer=load_tokenizer(TOKENIZER),
-        )
-
     # stories of the teacher
 
     def teacher(self) -> str:
-        """The stage of the teacher: the one with the lower held-out loss."""
-        found = {stage: _best(self.runs / stage) for stage in ("stories-autoregressive", SECOND)}
-        nats = {stage: best["nats"] for stage, best in found.items() if best}
-        if not nats:
-            raise SystemExit("there is no teacher: train stories-autoregressive first")
-        return min(nats, key=lambda stage: nats[stage])
+        """The folder of the teacher, or the name of the shipped one."""
+        run = self.runs / "stories-autoregressive"
+        return str(run) if run.exists() else EXPORTED[run.name]
 
     def write(self) -> None:
         """The teacher writes stories until the time is over; then they are tokenised for `stories`."""
         import unmask
 
-        stage, began = self.teacher(), time.time()
-        _say(f"teacher: {stage}, {_best(self.runs / stage).get('bits_per_byte')} bits per byte")
-        model = unmask.load(self.runs / stage, precision="fp32" if self.args.tiny else "auto")
-        self.export(model, EXPORTED["stories-autoregressive"])
+        teacher, began = self.teacher(), time.time()
+        _say(f"teacher: {teacher}")
+        model = unmask.load(teacher, precision="fp32" if self.args.tiny else "auto")
         part = self.folder / "written.part"
         size = _cut(part)  # a killed command leaves the batches that it has written
         rows, length = (32, 64) if self.args.tiny else (self.args.rows, LENGTH)
@@ -322,7 +277,7 @@ class Chain:
         part.replace(self.written)
         self.record(
             stage="write",
-            teacher=stage,
+            teacher=teacher,
             stories=stories,
             kept=kept,
             tokens=tokens,
@@ -333,7 +288,7 @@ class Chain:
         with self.written.open(encoding="utf-8") as file:
             _say("the first stories:\n" + file.read(1500))
         self.tokenise()
-        self.done("write").write_text(stage)
+        self.done("write").write_text(teacher)
 
     def tokenise(self) -> None:
         """Fills the row cache of `stories`."""
@@ -355,58 +310,28 @@ class Chain:
     # processes
 
     def run(self) -> None:
-        """Runs the stages, each in its own process, and those of a group at the same time."""
+        """Runs the stages one after another, each in its own process."""
         self.prepare()
         chosen = set(self.args.stages)
         todo = [stage for stage in STAGES if stage in chosen and not self.done(stage).exists()]
-        if "stories-autoregressive" in todo:
-            todo.append(SECOND)
-        background = [] if self.args.cold else self.start_warm(todo)
-        try:
-            for group in (
-                ("wiki-autoregressive",),
-                ("stories-autoregressive", SECOND),
-                ("write", "wiki"),
-                ("stories",),
-            ):
-                started = [self.start(stage) for stage in group if stage in todo]
-                limit = LIMITS.get(group[0], self.args.seconds)
-                self.wait(started, min(self.args.until, time.time() + limit))
-        finally:
-            self.wait(background, 0)
+        for stage in todo:
+            self.wait(Child(self, stage, ["--stage", stage]))
         left = [stage for stage in todo if not self.done(stage).exists()]
         print(f"not finished: {', '.join(left) or 'none'}", flush=True)
 
-    def start_warm(self, stages: list[str]) -> list["Child"]:
-        """Starts the processes that fill the compiler's cache; the first stage does not wait for them."""
-        names = [stage for stage in stages if stage in SETTINGS and stage != "stories"]
-        if "stories" in self.args.stages or "wiki" in names:
-            names.append("stories")
-        if self.done("wiki-autoregressive").exists() and not self.args.tiny:
-            return []  # an earlier command has warmed the cache
-        with self.real.open(encoding="utf-8") as file:
-            (self.folder / "warm.txt").write_text(file.read(2_000_000), encoding="utf-8")
-        return [Child(self, f"warm {stage}", ["--warm", stage]) for stage in names]
-
-    def start(self, stage: str) -> "Child":
-        """Starts the process of a stage."""
-        return Child(self, stage, ["--stage", stage])
-
-    def wait(self, children: list["Child"], until: float) -> None:
-        """Waits for processes. At the end of the time they get SIGTERM, and SIGKILL 15 s later."""
-        for child in children:
+    def wait(self, child: "Child") -> None:
+        """Waits for a process. At the end of the time it gets SIGTERM, and SIGKILL 15 s later."""
+        for seconds, number in (
+            (self.args.until - time.time(), signal.SIGTERM),
+            (15, signal.SIGKILL),
+            (5, None),
+        ):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.process.wait(max(0.0, until - time.time()))
-        for number, seconds in ((signal.SIGTERM, 15), (signal.SIGKILL, 5)):
-            living = [child for child in children if child.process.poll() is None]
-            for child in living:
+                child.process.wait(max(0.0, seconds))
+                break
+            if number:
                 child.process.send_signal(number)
-            deadline = time.time() + seconds
-            for child in living:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.process.wait(max(0.0, deadline - time.time()))
-        for child in children:
-            child.close()
+        child.close()
 
 
 class Child:
@@ -648,12 +573,13 @@ def main() -> None:
     parser.add_argument(
         "--int8", nargs="*", default=["wiki", "stories-ar"], help="models to export in int8"
     )
-    parser.add_argument("--cold", action="store_true", help="do not warm the compiler's cache")
+    parser.add_argument(
+        "--later", type=float, default=0, help="seconds of later commands that the stages may use"
+    )
     parser.add_argument("--tiny", action="store_true", help="tiny networks, to try the script")
     parser.add_argument("--join", help="folder of the parts of exported models")
     parser.add_argument("--to", default="models", help="folder of the joined models")
-    for name in ("--stage", "--warm"):
-        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--stage", help=argparse.SUPPRESS)
     for name in ("--began", "--until"):
         parser.add_argument(name, type=float, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -663,14 +589,23 @@ def main() -> None:
     args.began = args.began or time.time()
     args.until = args.until or args.began + args.seconds - CLOSING
     chain = Chain(args)
-    if args.warm:
-        chain.warm(args.warm)
-    elif args.stage == "write":
+    if args.stage == "write":
         chain.write()
     elif args.stage:
         chain.train(args.stage)
     else:
-        names = ("write", "rows", "real", "steps", "runs", "corpora", "out", "began", "until")
+        names = (
+            "write",
+            "rows",
+            "real",
+            "steps",
+            "later",
+            "runs",
+            "corpora",
+            "out",
+            "began",
+            "until",
+        )
         args.common = ["--tiny"] if args.tiny else []
         args.common += [f"--{n}={value}" for n in names if (value := getattr(args, n)) is not None]
         args.common += ["--int8", *args.int8]
