@@ -132,9 +132,9 @@ def gradients(
         carry = d_states[0] * decay[0]
         d_input = (B_t[:, :, None] @ d_states)[:, :, 0]  # of Δ u
         d_exponent = decay.mul_(states[:-1]).mul_(d_states)  # of Δ A
-        d_A += torch.einsum("trnd,trd->nd", d_exponent, delta_t)
         d_u[:, part] = (d_input * delta_t).transpose(0, 1)
-        d_delta[:, part] = (d_exponent.mul_(A).sum(2) + d_input * u_t).transpose(0, 1)
+        d_delta[:, part] = ((d_exponent * A).sum(2) + d_input * u_t).transpose(0, 1)
+        d_A += d_exponent.mul_(delta_t[:, :, None]).sum((0, 1))
         d_B[:, part] = (d_states @ (delta_t * u_t)[..., None])[..., 0].transpose(0, 1)
         d_C[:, part] = (states[1:] @ d_y_t[..., None])[..., 0].transpose(0, 1)
     return d_u, d_delta, d_A, d_B, d_C, carry
