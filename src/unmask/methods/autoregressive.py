@@ -63,7 +63,7 @@ class Autoregressive(CausalMethod):
     ) -> Losses:
         """-log p(x_i | x_<i) of each token; the first token is given, or predicted from MASK."""
         check_lengths(self.backbone, valid, given)
-        real = padding(valid, x.device)
+        real = padding(self._hidden(valid), x.device)
         # padding before a text must not be context
         text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
         at = to_device(self._predictors(targets(valid, given)).flatten().nonzero()[:, 0], x.device)
@@ -77,8 +77,8 @@ class Autoregressive(CausalMethod):
         at, count = masked_first(self._predictors(targets(valid, given)))
         weights = (torch.arange(len(at)) < count).float()
         ids = x.flatten()[(at + self.lag).clamp(max=x.numel() - 1)]
-        tensors = {"x": x, "at": at, "ids": ids, "weights": weights}
-        return tensors if bool(valid.all()) else tensors | {"valid": valid}
+        tensors, real = {"x": x, "at": at, "ids": ids, "weights": weights}, self._hidden(valid)
+        return tensors if bool(real.all()) else tensors | {"valid": real}
 
     def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         text, valid = tensors["x"], tensors.get("valid")
@@ -86,6 +86,15 @@ class Autoregressive(CausalMethod):
             text = text.masked_fill(~valid, self.vocabulary.mask_id)
         at, ids, weights = tensors["at"], tensors["ids"], tensors["weights"]
         return self._loss_at(at, ids, weights, text, valid)[0]
+
+    def _hidden(self, valid: Valid) -> Valid:
+        """False at padding that must be hidden. A causal network never reads padding after a text.
+
+        An encoder of sources reads both directions, so all padding is hidden from it.
+        """
+        if self.backbone.pairs:
+            return valid
+        return valid | (valid.flip(1).cumsum(1).flip(1) == 0)
 
     def _predictors(self, scored: Valid) -> Valid:
         """True at the input positions that predict the scored tokens."""
