@@ -23,6 +23,7 @@ from unmask.methods.method import (
     padding,
     spread,
     targets,
+    without_last_padding,
 )
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
@@ -94,7 +95,7 @@ class Autoregressive(CausalMethod):
         """
         if self.backbone.pairs:
             return valid
-        return valid | (valid.flip(1).cumsum(1).flip(1) == 0)
+        return without_last_padding(valid)
 
     def _predictors(self, scored: Valid) -> Valid:
         """True at the input positions that predict the scored tokens."""

@@ -363,6 +363,16 @@ def padding(valid: Valid, device: torch.device) -> Valid | None:
     return None if bool(valid.all()) else to_device(valid, device)
 
 
+def without_last_padding(valid: Valid) -> Valid:
+    """`valid`, and True at the padding after each text.
+
+    Example:
+        >>> without_last_padding(torch.tensor([[False, True, False]]))
+        tensor([[False,  True,  True]])
+    """
+    return valid | (valid.flip(1).cumsum(1).flip(1) == 0)
+
+
 def targets(valid: Valid, given: Valid | None) -> Valid:
     """True at tokens that count in the loss: neither padding nor given."""
     return valid if given is None else valid & ~given
