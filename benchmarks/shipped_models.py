@@ -124,7 +124,7 @@ class Chain:
         if self.held.exists():
             return
         source = str(self.corpora / "tinystories.train.txt.xz")
-        corpus = open_corpus(source, fields_of(DataConfig(train=source)))
+        corpus = open_corpus(source, fields_of(DataConfig(train=source, separator=END)))
         for path, held in ((self.real, False), (self.held, True)):
             text = f"\n{END}\n".join(corpus.part(HOLDOUT, held)) + "\n"
             temporary = path.with_suffix(".part")
@@ -149,8 +149,7 @@ class Chain:
             data["data.train"] = [{"text": str(path), "weight": w} for path, w in portions]
             data["data.valid"] = str(self.held)
         if not stage.startswith("wiki"):
-            start = self.runs / stage.replace("stories", "wiki")
-            data["init_from"] = str(start) if start.exists() else start.name
+            data["init_from"] = self.trained(stage.replace("stories", "wiki"))
         settings = {**data, "training.save_every": 1500, **SETTINGS[stage]}
         return settings | (TINY if self.args.tiny else {})
 
@@ -160,7 +159,7 @@ class Chain:
         if file.exists():
             return int(file.read_text())
         wanted = 60 if self.args.tiny else int(SETTINGS[stage]["training.steps"])
-        speed = 0.95 * max(self.speed(name) for name in STAGES) or SPEED
+        speed = 0.95 * (max(self.speed(name) for name in STAGES) or SPEED)
         left = self.args.until - time.time() - START + self.args.later
         fitting = wanted if self.args.tiny else int(speed * left)
         chosen = max(1 if self.args.tiny else 500, min(wanted, fitting))
@@ -230,6 +229,8 @@ class Chain:
         with tarfile.open(archive, "w") as tar:
             tar.add(folder, arcname=name)
         content = archive.read_bytes()
+        for part in self.out.glob(f"{name}.tar.*"):  # an earlier export may have more parts
+            part.unlink()
         for number, start in enumerate(range(0, len(content), PART)):
             part = self.out / f"{name}.tar.{number}"
             part.write_bytes(content[start : start + PART])
@@ -237,16 +238,19 @@ class Chain:
 
     # stories of the teacher
 
-    def teacher(self) -> str:
-        """The folder of the teacher, or the name of the shipped one."""
-        run = self.runs / "stories-autoregressive"
-        return str(run) if run.exists() else EXPORTED[run.name]
+    def trained(self, stage: str) -> str:
+        """The folder of a finished stage, or the name of the shipped model."""
+        if self.done(stage).exists():
+            return str(self.runs / stage)
+        if (self.runs / stage).exists() or stage not in EXPORTED:
+            raise SystemExit(f"the stage {stage} is not finished: run it first")
+        return EXPORTED[stage]
 
     def write(self) -> None:
         """The teacher writes stories until the time is over; then they are tokenised for `stories`."""
         import unmask
 
-        teacher, began = self.teacher(), time.time()
+        teacher, began = self.trained("stories-autoregressive"), time.time()
         _say(f"teacher: {teacher}")
         model = unmask.load(teacher, precision="fp32" if self.args.tiny else "auto")
         part = self.folder / "written.part"
@@ -315,7 +319,12 @@ class Chain:
         chosen = set(self.args.stages)
         todo = [stage for stage in STAGES if stage in chosen and not self.done(stage).exists()]
         for stage in todo:
-            self.wait(Child(self, stage, ["--stage", stage]))
+            if time.time() + START > self.args.until:
+                break
+            child = Child(self, stage, ["--stage", stage])
+            self.wait(child)
+            if child.process.returncode:
+                break
         left = [stage for stage in todo if not self.done(stage).exists()]
         print(f"not finished: {', '.join(left) or 'none'}", flush=True)
 

@@ -15,6 +15,7 @@ from unmask.backbones.layers.dropout import draw_keys
 from unmask.backbones.layers.state import KVState
 from unmask.backbones.layers.transformer_block import SIZES
 from unmask.errors import UnmaskError
+from unmask.runtime.kernels.availability import segments_available
 from unmask.vocabulary import Vocabulary
 
 NAMES = list(BACKBONES)
@@ -87,13 +88,16 @@ def test_padding_after_texts_needs_no_mask_but_segments(name, device, monkeypatc
     if device == "cpu":
         module = pytest.importorskip("torch.nn.attention.varlen", reason="needs torch 2.10")
         monkeypatch.setattr(module, "varlen_attn", in_segments)
-        monkeypatch.setattr(attention, "_segments_run", lambda device: True)
+        monkeypatch.setattr(attention, "_segments_run", lambda device, width: True)
     built, x = network(name, width=32).to(device).requires_grad_(), tokens().to(device)
     valid = (torch.arange(LENGTH) < torch.tensor([[8], [5], [1]])).to(device)
+    if device == "cuda" and not segments_available():
+        pytest.skip("needs torch 2.10 and a GPU from Ampere on")
     found = []
     for built.padded_after in (False, True):
         built.zero_grad()
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            assert attention._segments_run(x.device, 16)
             h = built.features(x, valid=valid)[valid].float()
         h.square().sum().backward()
         found.append([h.detach(), *(p.grad for p in built.parameters() if p.grad is not None)])

@@ -10,6 +10,8 @@ from torch import Tensor
 from unmask.backbones.backbone import Backbone
 from unmask.errors import UnmaskError
 
+FORMS = 24  # most compiled forms of a block; further ones run uncompiled
+
 
 def compile_backbone(backbone: Backbone, rows: Collection[int] | None = None) -> None:
     """Compiles a network in place. The keys of its state dict do not change.
@@ -50,6 +52,9 @@ def compile_blocks(backbone: Backbone, rows: Collection[int] | None = None) -> N
     blocks = getattr(backbone, "blocks", ())
     if not len(blocks):
         compile_backbone(backbone, rows)
+    # forms of a block: the first, the last and others, by mask, segments or neither, in training or not
+    dynamo = torch._dynamo.config
+    dynamo.recompile_limit = max(dynamo.recompile_limit, FORMS)
     for block in blocks:
         vars(block).pop("forward", None)  # the compiled function of an earlier call
         vars(block)["forward"] = _for_rows(rows, block.forward)

@@ -62,11 +62,13 @@ class GraphStep:
         lr, units = scalars.unbind()
         self.optimizer.zero_grad()
         backbone.dropout_keys, backbone.padded_after = keys, padded_after
-        with autocast(self.device, own.config.precision):
-            total = own.method.loss_of(dict(zip(names, values, strict=True)))
-        share = total / units
-        share.backward()
-        backbone.dropout_keys, backbone.padded_after = None, False
+        try:
+            with autocast(self.device, own.config.precision):
+                total = own.method.loss_of(dict(zip(names, values, strict=True)))
+            share = total / units
+            share.backward()
+        finally:
+            backbone.dropout_keys, backbone.padded_after = None, False
         norm = clip_gradients(own.method, own.config.clip)
         loss = share.detach().float()
         self.optimizer.step(lr, not_finite(loss, norm))

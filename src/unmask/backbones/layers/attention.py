@@ -105,7 +105,7 @@ def attention_inputs(
         else Rotation.at(positions, head_width)
     )
     plain = rule is None and cache is None and not causal
-    if padded_after and plain and valid is not None and _segments_run(device):
+    if padded_after and plain and valid is not None and _segments_run(device, head_width):
         return AttentionInputs(rotation, None, False, None, segments=text_segments(valid))
     keys = torch.arange(reach, device=device) if cache else positions
     mask = None if plain_causal else attention_mask(positions, keys, valid, rule)
@@ -124,9 +124,11 @@ def _table(length: int, head_width: int, device: torch.device) -> Rotation:
         return Rotation.at(torch.arange(length, device=device), head_width)
 
 
-def _segments_run(device: torch.device) -> bool:
-    """True if the kernel of segments runs: on a GPU, in the precision of autocast."""
+def _segments_run(device: torch.device, head_width: int) -> bool:
+    """True if the kernel of segments runs: on a GPU in bf16, for heads of a width that it accepts."""
     if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+        return False
+    if head_width % 8 or head_width > 256:
         return False
     return torch.get_autocast_dtype("cuda") == torch.bfloat16 and segments_available()
 

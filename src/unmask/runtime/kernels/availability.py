@@ -43,15 +43,18 @@ def segments_available() -> bool:
     """True if torch has attention in segments of a batch (torch 2.10) and this GPU runs it."""
     if importlib.util.find_spec("torch.nn.attention.varlen") is None:
         return False
+    if torch.cuda.get_device_capability() < (8, 0):
+        return False
     return _runs(_segments, "attention in segments does not run", "update torch")
 
 
 def _segments() -> None:
     from torch.nn.attention.varlen import varlen_attn
 
-    x = torch.zeros(16, 2, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    limits = torch.tensor([0, 9, 16, 16], device="cuda", dtype=torch.int32)
-    cast(Tensor, varlen_attn(x, x, x, limits, limits, 16, 16)).sum().backward()
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+        x = torch.zeros(16, 2, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        limits = torch.tensor([0, 9, 16, 16], device="cuda", dtype=torch.int32)
+        cast(Tensor, varlen_attn(x, x, x, limits, limits, 16, 16)).sum().backward()
     torch.cuda.synchronize()
 
 
