@@ -21,7 +21,7 @@ The folder `corpora` holds wikipedia.train.txt.xz, wikipedia.valid.txt.xz and ti
 the shipped models. Every stage leaves a file NAME.done in RUNS/chain and is skipped by later commands. A stage that reached the end of
 its time saves a checkpoint, exports its best weights, and continues in the next command. The number of steps of a stage follows
 from the time that is left, from the seconds of later commands and from the speed of the stages before it. Stages run one after another:
-two of them at the same time took five times as long on one GPU.
+two of them at the same time each took about four times as long on one GPU.
 
 OUT has log.txt, results.jsonl and each model as the parts NAME.tar.0, NAME.tar.1, … of at most 15 MiB.
 """
