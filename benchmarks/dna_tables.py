@@ -209,7 +209,7 @@ class Study:
             self.write(
                 table="time", row=name, seed=seed, minutes=(time.perf_counter() - begun) / 60
             )
-        return unmask.load(folder)
+        return unmask.load(folder / "model")
 
     # rows
 

@@ -208,12 +208,6 @@ def runs_of_the_curve(seeds: int) -> dict[str, list[str]]:
     return runs(seeds)
 
 
-def test_padded_rows(here):
-    """Both forms of a CPU; segments need a GPU."""
-    out = here("padded_rows.py", "--rows", "2", "--length", "16", "--width", "32", "--depth", "1")
-    assert [row["form"] for row in parsed(out)] == ["mask", "no padding"]
-
-
 @pytest.mark.slow
 def test_dense_logits(beside, monkeypatch, capsys):
     """The time of a small network, and the memory of one variant in its own process."""

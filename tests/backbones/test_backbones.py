@@ -3,23 +3,19 @@
 import pytest
 import torch
 from builders import known
-from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.causal import Causal
 from unmask.backbones.compile import recompute_blocks
 from unmask.backbones.dit import DiT
-from unmask.backbones.layers import attention
 from unmask.backbones.layers.attention import causal_rule
 from unmask.backbones.layers.dropout import draw_keys
 from unmask.backbones.layers.state import KVState
 from unmask.backbones.layers.transformer_block import SIZES
 from unmask.errors import UnmaskError
-from unmask.runtime.kernels.availability import segments_available
 from unmask.vocabulary import Vocabulary
 
 NAMES = list(BACKBONES)
-cuda = torch.cuda.is_available()
 ROTARY = ["causal", "dit"]  # the others have learned positions
 CAUSAL = [name for name in NAMES if BACKBONES[name].causal]
 SIZE, ROWS, LENGTH = 11, 3, 8
@@ -68,42 +64,6 @@ def test_padding_has_no_effect(name):
     close(built.features(torch.where(valid, x, 9 - x.clamp(max=9)), valid=valid)[valid], h[valid])
     for row, length in enumerate([8, 5, 1]):
         close(h[row, :length], built.features(x[row : row + 1, :length])[0])
-
-
-def in_segments(q, k, v, limits, limits_k, longest, longest_k):
-    """Attention in segments, as torch computes it on a GPU."""
-    assert limits is limits_k and longest == longest_k == limits.diff().max()
-    sizes = limits.diff().tolist()
-    parts = zip(*(part.transpose(0, 1).split(sizes, 1) for part in (q, k, v)), strict=True)
-    found = [F.scaled_dot_product_attention(*part) for part in parts if part[0].shape[1]]
-    return torch.cat(found, 1).transpose(0, 1)
-
-
-@pytest.mark.parametrize(
-    "device",
-    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not cuda, reason="needs a GPU"))],
-)
-@pytest.mark.parametrize("name", ["dit", "modern_dit"])
-def test_padding_after_texts_needs_no_mask_but_segments(name, device, monkeypatch):
-    if device == "cpu":
-        module = pytest.importorskip("torch.nn.attention.varlen", reason="needs torch 2.10")
-        monkeypatch.setattr(module, "varlen_attn", in_segments)
-        monkeypatch.setattr(attention, "_segments_run", lambda device, width: True)
-    built, x = network(name, width=32).to(device).requires_grad_(), tokens().to(device)
-    valid = (torch.arange(LENGTH) < torch.tensor([[8], [5], [1]])).to(device)
-    if device == "cuda" and not segments_available():
-        pytest.skip("needs torch 2.10 and a GPU from Ampere on")
-    found = []
-    for built.padded_after in (False, True):
-        built.zero_grad()
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            assert attention._segments_run(x.device, 16)
-            h = built.features(x, valid=valid)[valid].float()
-        h.square().sum().backward()
-        found.append([h.detach(), *(p.grad for p in built.parameters() if p.grad is not None)])
-    assert len(found[0]) > 10
-    for masked, segments in zip(*found, strict=True):
-        assert (masked - segments).norm() <= (0.02 if device == "cuda" else 1e-5) * masked.norm()
 
 
 @pytest.mark.parametrize("name", NOT_ATTENTIVE)

@@ -42,7 +42,6 @@ class Backbone(InferenceWeights, ABC):
     longest_source: int | None = None  # most tokens of a source with BOS and EOS; None: no limit
     longest_target: int | None = None  # most tokens of a target with its EOS; None: no limit
     dropout_keys: Keys | None = None  # keys of the rows of the next training batch
-    padded_after: bool = False  # True: padding only follows the texts of the next training batch
     frozen: tuple[Tensor, Tensor] | None = None  # the head's weight and bias for inference
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:

@@ -110,8 +110,7 @@ class DiT(Backbone):
             condition = torch.zeros(1, device=inputs.device)
         head_width = self.config.width // self.config.heads
         attention = attention_inputs(
-            *(inputs.shape[1], head_width, inputs.device, valid, positions, rule, state),
-            padded_after=self.padded_after,
+            inputs.shape[1], head_width, inputs.device, valid, positions, rule, state
         )
         return self.trunk(inputs, condition, attention, self.keys(inputs), at=at)
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from unmask.backbones.layers.dropout import dropout_keys
 from unmask.backbones.layers.inference_weights import hooked
-from unmask.methods.method import without_last_padding
 from unmask.randomness import RowStream
 from unmask.runtime.cuda_graphs import CudaGraphs
 from unmask.runtime.device import autocast, to_device
@@ -46,29 +45,25 @@ class GraphStep:
         # a hook of the head would run only once, when the graph is captured
         if tensors is None or hooked(own.method.backbone.head):
             return None
-        names, after = tuple(tensors), bool(without_last_padding(valid).all())
+        names = tuple(tensors)
         scalars = torch.tensor([lr, max(1, units)], dtype=torch.float32)
         inputs = [to_device(value, self.device) for value in (scalars, *tensors.values())]
         inputs.append(dropout_keys(stream, self.device))
-        graph = self._graphs((names, after), partial(self._step, names, after))
+        graph = self._graphs(names, partial(self._step, names))
         return graph(inputs, [len(value) for value in inputs], 2)
 
-    def _step(
-        self, names: tuple[str, ...], padded_after: bool, scalars: Tensor, *inputs: Tensor
-    ) -> Tensor:
+    def _step(self, names: tuple[str, ...], scalars: Tensor, *inputs: Tensor) -> Tensor:
         """The step as a function of tensors on the device. It also changes weights and moments."""
         own, backbone = self.step, self.step.method.backbone
         *values, keys = inputs
         lr, units = scalars.unbind()
         self.optimizer.zero_grad()
-        backbone.dropout_keys, backbone.padded_after = keys, padded_after
-        try:
-            with autocast(self.device, own.config.precision):
-                total = own.method.loss_of(dict(zip(names, values, strict=True)))
-            share = total / units
-            share.backward()
-        finally:
-            backbone.dropout_keys, backbone.padded_after = None, False
+        backbone.dropout_keys = keys
+        with autocast(self.device, own.config.precision):
+            total = own.method.loss_of(dict(zip(names, values, strict=True)))
+        share = total / units
+        share.backward()
+        backbone.dropout_keys = None
         norm = clip_gradients(own.method, own.config.clip)
         loss = share.detach().float()
         self.optimizer.step(lr, not_finite(loss, norm))

@@ -7,11 +7,9 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
-from torch.nn import functional as F
 
 from unmask.backbones.layers.state import KVState, Source, State
 from unmask.runtime.cuda_graphs import doubled
-from unmask.runtime.kernels.availability import segments_available
 
 
 class Rotation(NamedTuple):
@@ -61,8 +59,6 @@ class AttentionInputs(NamedTuple):
     cache: KVState | None
     relative: RelativePositions | None = None
     cross: CrossAttentionInputs | None = None  # of a decoder with an encoder
-    # in place of a mask: tokens of the flattened batch attend to those between the same two numbers
-    segments: Int[Tensor, "limits"] | None = None
 
     def by_token(self, x: Float[Tensor, "#rows values"]) -> Tensor:
         """Values of each row, broadcast over its tokens."""
@@ -82,12 +78,8 @@ def attention_inputs(
     rule: AttentionRule | None,
     state: State | None,
     causal: bool = False,
-    padded_after: bool = False,
 ) -> AttentionInputs:
-    """Rotation and mask of one forward pass, for all layers.
-
-    With `padded_after`, padding only follows texts. A GPU then computes segments without a mask.
-    """
+    """Rotation and mask of one forward pass, for all layers."""
     cache = state
     assert cache is None or isinstance(cache, KVState), "attention needs a KVState"
     start = cache.length if cache else 0
@@ -99,17 +91,13 @@ def attention_inputs(
     plain_causal = causal and rule is None and valid is None and reach == length
     if causal and rule is None and not plain_causal:
         rule = causal_rule
-    rotation = (
-        _first_positions(length, head_width, device)
-        if from_the_start
-        else Rotation.at(positions, head_width)
-    )
-    plain = rule is None and cache is None and not causal
-    if padded_after and plain and valid is not None and _segments_run(device, head_width):
-        return AttentionInputs(rotation, None, False, None, segments=text_segments(valid))
     keys = torch.arange(reach, device=device) if cache else positions
     mask = None if plain_causal else attention_mask(positions, keys, valid, rule)
-    return AttentionInputs(rotation, mask, plain_causal, cache)
+    if from_the_start:
+        return AttentionInputs(
+            _first_positions(length, head_width, device), mask, plain_causal, cache
+        )
+    return AttentionInputs(Rotation.at(positions, head_width), mask, plain_causal, cache)
 
 
 def _first_positions(length: int, head_width: int, device: torch.device) -> Rotation:
@@ -122,27 +110,6 @@ def _first_positions(length: int, head_width: int, device: torch.device) -> Rota
 def _table(length: int, head_width: int, device: torch.device) -> Rotation:
     with torch.inference_mode(False):  # a tensor of inference mode would fail in training
         return Rotation.at(torch.arange(length, device=device), head_width)
-
-
-def _segments_run(device: torch.device, head_width: int) -> bool:
-    """True if the kernel of segments runs: on a GPU in bf16, for heads of a width that it accepts."""
-    if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
-        return False
-    if head_width % 8 or head_width > 256:
-        return False
-    return torch.get_autocast_dtype("cuda") == torch.bfloat16 and segments_available()
-
-
-def text_segments(valid: Bool[Tensor, "rows length"]) -> Int[Tensor, "limits"]:
-    """Limits of the texts and of the padding after them, in the flattened batch.
-
-    Example:
-        >>> text_segments(torch.tensor([[True, True, False], [True, True, True]]))
-        tensor([0, 2, 3, 6, 6], dtype=torch.int32)
-    """
-    ends = valid.sum(1, dtype=torch.int32)
-    sizes = torch.stack([ends, valid.shape[1] - ends], 1).flatten()
-    return F.pad(sizes.cumsum(0, dtype=torch.int32), (1, 0))
 
 
 def causal_rule(query: Tensor, key: Tensor) -> Tensor:

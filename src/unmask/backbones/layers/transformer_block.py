@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -317,8 +317,6 @@ class Block(InferenceWeights):
 
     def _heads(self, qk: Tensor, v: Tensor, layer: int, attention: AttentionInputs) -> Features:
         """Attention of rotated queries and keys, with torch's fused kernel."""
-        if attention.segments is not None:
-            return self._by_segment(qk, v, attention.segments)
         q, k = (part.transpose(1, 2) for part in qk.unbind(2))
         v = v.squeeze(2).transpose(1, 2)
         if attention.cache is not None:
@@ -327,17 +325,6 @@ class Block(InferenceWeights):
             q, k, v, attn_mask=attention.mask, is_causal=attention.causal
         )
         return y.transpose(1, 2).flatten(2)
-
-    def _by_segment(self, qk: Tensor, v: Tensor, limits: Int[Tensor, "limits"]) -> Features:
-        """Attention inside the segments of the flattened batch."""
-        from torch.nn.attention.varlen import varlen_attn
-
-        (rows, length), kind = qk.shape[:2], qk.device.type
-        autocast = torch.is_autocast_enabled(kind)  # it casts the inputs of torch's other kernels
-        dtype = torch.get_autocast_dtype(kind) if autocast else qk.dtype
-        q, k, v = (part.flatten(0, 1).to(dtype) for part in (*qk.unbind(2), v.squeeze(2)))
-        y = cast(Tensor, varlen_attn(q, k, v, limits, limits, length, length))
-        return y.unflatten(0, (rows, length)).flatten(2)
 
 
 def _products(h: Features, w: BlockWeights) -> list[Tensor]:

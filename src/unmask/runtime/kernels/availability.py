@@ -1,13 +1,11 @@
-"""Checks for kernels that work on this machine: those of Triton, and torch's attention in segments."""
+"""Check for a working Triton on this machine."""
 
 import importlib.util
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import cast
 
 import torch
-from torch import Tensor
 
 from unmask.errors import UnmaskWarning
 
@@ -36,26 +34,6 @@ def block_kernels_available() -> bool:
     """True if Triton works and also compiles and runs the kernels of short convolutions and gated sums."""
     advice = "update torch and Triton"
     return kernels_available() and _runs(_block, "the kernels of a block do not run", advice)
-
-
-@cache
-def segments_available() -> bool:
-    """True if torch has attention in segments of a batch (torch 2.10) and this GPU runs it."""
-    if importlib.util.find_spec("torch.nn.attention.varlen") is None:
-        return False
-    if torch.cuda.get_device_capability() < (8, 0):
-        return False
-    return _runs(_segments, "attention in segments does not run", "update torch")
-
-
-def _segments() -> None:
-    from torch.nn.attention.varlen import varlen_attn
-
-    with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
-        x = torch.zeros(16, 2, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-        limits = torch.tensor([0, 9, 16, 16], device="cuda", dtype=torch.int32)
-        cast(Tensor, varlen_attn(x, x, x, limits, limits, 16, 16)).sum().backward()
-    torch.cuda.synchronize()
 
 
 def _draw() -> None:
