@@ -153,7 +153,9 @@ class Chain:
             start = self.args.start if stage == "stories" else ""
             data["init_from"] = start or self.trained(stage.replace("stories", "wiki"))
         settings = {**data, "training.save_every": 1500, **SETTINGS[stage]}
-        return settings | (TINY if self.args.tiny else {})
+        given = dict(one.split("=", 1) for one in self.args.set)
+        settings |= TINY if self.args.tiny else {}
+        return settings | {name: json.loads(value) for name, value in given.items()}
 
     def steps(self, stage: str) -> int:
         """The steps of a stage: those of its settings, or as many as fit. Chosen once."""
@@ -578,6 +580,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="stories of a batch of write")
     parser.add_argument("--real", type=float, default=0.5, help="share of real stories in rows")
     parser.add_argument("--start", default="", help="model that stories starts from, not wiki")
+    parser.add_argument("--set", nargs="*", default=[], help="NAME=VALUE: settings of all stages")
     parser.add_argument("--steps", type=int, help="steps of every training stage")
     parser.add_argument("--runs", default="runs", help="folder of the runs")
     parser.add_argument("--corpora", default="corpora", help="folder of the text")
@@ -621,7 +624,7 @@ def main() -> None:
         )
         args.common = ["--tiny"] if args.tiny else []
         args.common += [f"--{n}={value}" for n in names if (value := getattr(args, n)) is not None]
-        args.common += ["--int8", *args.int8]
+        args.common += ["--int8", *args.int8, "--set", *args.set]
         chain.run()
 
 

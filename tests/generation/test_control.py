@@ -116,6 +116,7 @@ def test_windows_can_be_set(model):
         ({"tail": 0.5}, "tail is for strategy hybrid"),
         ({"temprature": 1.0}, "did you mean 'temperature'?"),
         ({"prompts": "The [MASK] sat"}, "has a gap: use fill instead"),
+        ({"prompts": 3}, "n is the number of texts"),
         ({"length": "auto", "stop": False}, "length auto needs texts that end at EOS"),
     ],
 )

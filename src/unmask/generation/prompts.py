@@ -1,7 +1,7 @@
 """Builds rows of token ids from prompts, sources and texts with gaps, with masks to fill."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -75,6 +75,10 @@ def prompt_list(prompts: Prompts) -> list[Prompt]:
     """The prompts as a list. A list of ids is one prompt."""
     if prompts is None or isinstance(prompts, str):
         return [prompts or ""]
+    if not isinstance(prompts, Iterable):
+        raise UnmaskError(
+            f"a prompt is a text or a list of ids, not {prompts!r}: n is the number of texts"
+        )
     if prompts and all(hasattr(part, "__index__") for part in prompts):
         return [cast(Sequence[int], prompts)]
     return list(cast(Sequence[Prompt], prompts))
