@@ -144,6 +144,9 @@ def test_one_draw_of_one_row_has_no_error_to_halve(capsys):
     several = shown(capsys, "run", "--data", "text.txt", "--draws", "1")
     first = r"perplexity at most \S+ per word; a unigram model of its tokens has \S+ \(lower is better\)"
     assert re.match(first, several)
+    Path("letters.txt").write_text(64 * "ACGT")
+    letters = shown(capsys, "run", "--data", "letters.txt", "--draws", "1")
+    assert re.match(first.replace("word", "token"), letters)
     assert re.search(r"error over texts *│ ± [0-9.]+ nats per token", several)
 
 

@@ -80,4 +80,4 @@ def execute(args: Namespace) -> None:
         return
     lines = [head, *(score.line() for score in scores)]
     replace(args.out, "".join(f"{line}\n" for line in lines).encode())
-    print(f"{args.out}: {len(variants):,} variants")
+    print(f"{args.out}: {len(variants):,} variant{'s' if len(variants) > 1 else ''}")

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _NAMES = ("model", "data")  # may differ between parts: machines may name the same file differently
 
 
+_FEWEST_WORDS = 1 / 12  # words per token of a text with words
+
+
 @dataclass(frozen=True)
 class LikelihoodOptions:
     """Options of the suite `likelihood`."""
@@ -146,7 +149,10 @@ class Likelihood(Suite):
         yield LikelihoodRow(bound, conditions, None, statistics, twin, upper)
 
     def summary(self, rows: Sequence[LikelihoodRow]) -> str:
-        """The perplexity per word beside a unigram model and the twin; empty for parts of a text."""
+        """The perplexity per word beside a unigram model and the twin; empty for parts of a text.
+
+        A text almost without spaces, such as DNA, has no words: the figure is per token.
+        """
         bound, found = rows[0].bound, rows[0].statistics
         if found is None or not found.words or bound.certificate == "none":
             return ""
@@ -154,16 +160,18 @@ class Likelihood(Suite):
 
         kind = {"upper": "perplexity at most", "exact": "perplexity"}
 
-        def per_word(nats: float) -> str:
-            return _readable(perplexity_of(nats / found.words))
+        words = found.words >= _FEWEST_WORDS
 
-        others = f"a unigram model of its tokens has {per_word(found.unigram_nats)}"
+        def readable(nats: float) -> str:
+            return _readable(perplexity_of(nats / found.words if words else nats))
+
+        others = f"a unigram model of its tokens has {readable(found.unigram_nats)}"
         if rows[0].twin is not None:
             name, nats = rows[0].twin
-            others += f", the shipped autoregressive model {name} {per_word(nats)}"
+            others += f", the shipped autoregressive model {name} {readable(nats)}"
         return (
-            f"{kind.get(bound.certificate, 'pseudo-perplexity')} {per_word(bound.nats)} per word; "
-            f"{others} (lower is better)"
+            f"{kind.get(bound.certificate, 'pseudo-perplexity')} {readable(bound.nats)} "
+            f"per {'word' if words else 'token'}; {others} (lower is better)"
         )
 
     def saved(
