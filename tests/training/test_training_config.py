@@ -45,6 +45,13 @@ def test_patience_needs_validations():
         TrainingConfig(patience=3, validate_every=0)
 
 
+def test_a_weight_decay_that_forgets_most_of_the_run_has_a_note():
+    config = TrainingConfig(steps=25_000, optimizer="muon", muon_lr=0.01, weight_decay=0.2)
+    assert "after 500 steps, 1/50 of the run: 0.02 keeps it for a fifth" in config.note
+    better = replace(config, weight_decay=0.02)
+    assert better.note == replace(config, optimizer="adamw", lr=1e-3).note == ""
+
+
 def test_warm_up_is_linear_then_constant():
     config = TrainingConfig(lr=1.0, warmup=4)
     assert [learning_rate(step, config) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]

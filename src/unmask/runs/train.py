@@ -242,8 +242,9 @@ def _prepared(
             f"each validation measures {len(valid):,} of these rows, chosen by the seed "
             "(training.validation_rows; 0 = all)"
         )
-    for note in data.notes:
-        say(note)
+    for note in (*data.notes, config.training.note):
+        if note:
+            say(note)
     if data.train.left_out or data.valid.left_out:
         say(
             f"left out: {data.train.left_out:,} training and {data.valid.left_out:,} validation "

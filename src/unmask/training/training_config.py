@@ -80,6 +80,19 @@ class TrainingConfig:
         if self.patience and not self.validate_every:
             raise UnmaskError("training.patience counts validations: set training.validate_every")
 
+    @property
+    def note(self) -> str:
+        """A line about a weight decay that forgets within a twentieth of the run; else empty."""
+        rate = self.muon_lr if self.optimizer == "muon" else self.lr
+        forgotten = self.steps * rate * self.weight_decay  # the run in units of the memory
+        if forgotten <= 20:
+            return ""
+        return (
+            f"training.weight_decay {self.weight_decay:g} forgets a gradient after "
+            f"{self.steps / forgotten:,.0f} steps, 1/{forgotten:.0f} of the run: "
+            f"{5 / (rate * self.steps):.1g} keeps it for a fifth"
+        )
+
     def _check(self, field: str, holds: bool, allowed: str) -> None:
         if not holds:
             value = getattr(self, field)
