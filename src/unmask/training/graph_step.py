@@ -59,11 +59,13 @@ class GraphStep:
         lr, units = scalars.unbind()
         self.optimizer.zero_grad()
         backbone.dropout_keys = keys
-        with autocast(self.device, own.config.precision):
-            total = own.method.loss_of(dict(zip(names, values, strict=True)))
-        share = total / units
-        share.backward()
-        backbone.dropout_keys = None
+        try:
+            with autocast(self.device, own.config.precision):
+                total = own.method.loss_of(dict(zip(names, values, strict=True)))
+            share = total / units
+            share.backward()
+        finally:
+            backbone.dropout_keys = None
         norm = clip_gradients(own.method, own.config.clip)
         loss = share.detach().float()
         self.optimizer.step(lr, not_finite(loss, norm))
