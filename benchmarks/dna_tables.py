@@ -355,14 +355,20 @@ def tables(rows: list[dict]) -> str:
             found = [row for row in tasks if row["task"] == task]
             cells = []
             for name in names:
-                values = [row["accuracy"] for row in found if row["row"] == name]
-                spread = (max(values) - min(values)) / 2 if values else 0
-                seeds = f"({len(values)} seeds)"
-                cells.append(
-                    f"{statistics.mean(values):.3f} ± {spread:.3f} {seeds}" if values else ""
-                )
+                cells.append(_accuracy([row for row in found if row["row"] == name]))
             lines.append(f"| {task} | {found[0]['test']} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _accuracy(rows: list[dict]) -> str:
+    """Percent: mean and half of the spread over seeds, or the interval over test rows of a single seed."""
+    values = [100 * row["accuracy"] for row in rows]
+    if not values:
+        return "–"
+    if len(values) == 1:
+        return f"{values[0]:.1f} [{100 * rows[0]['low']:.1f}, {100 * rows[0]['high']:.1f}]"
+    spread = (max(values) - min(values)) / 2
+    return f"{statistics.mean(values):.1f} ± {spread:.1f} ({len(values)} seeds)"
 
 
 def main() -> None:
