@@ -2,8 +2,8 @@
 
 All networks have one shape and random weights, because the time does not depend on the weights. A row of the results is
 one sampler, length and batch. If the time of the shorter length predicts more than `--most` seconds, the row is marked
-as left out. Lengths are measured in the given order until `--seconds` have passed. `--table FILE` prints the rows,
-`--plot PNG` draws them.
+as left out. Lengths are measured in the given order until `--seconds` have passed. Rows that the file of `--out` has
+are not repeated. `--table FILE` prints the rows, `--plot PNG` draws them.
 """
 
 import argparse
@@ -72,6 +72,13 @@ WAYS = (
 def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One row for each length, batch and way, until the time is up."""
     start, took = time.perf_counter(), defaultdict[tuple[str, int], dict[int, float]](dict)
+    earlier = read_rows(args.out) if args.out and args.out.exists() else []
+    done = {row["row"] for row in earlier}
+    for row in earlier:
+        if "seconds_per_sequence" in row:
+            took[row["way"], row["batch"]][row["length"]] = (
+                row["seconds_per_sequence"] * row["batch"]
+            )
     yield machine_row(args.tiny)
     for length, batch, make in product(args.lengths, args.batches, (autoregressive, mdlm)):
         network = Setting(length, args.vocabulary, batch, 1, args.size)
@@ -83,6 +90,8 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 if way.network != make or way.steps > length or skipped:
                     continue
                 row = {"row": f"{way.name}/{batch}/{length}", "way": way.name, "batch": batch}
+                if row["row"] in done:
+                    continue
                 known = took[way.name, batch]
                 if way.predicted(known, length) > args.most:
                     yield {**row, "length": length, "left_out": f"more than {args.most:g} s"}
