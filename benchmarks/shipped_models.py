@@ -14,7 +14,8 @@ autoregressive model learns more from few epochs, so it is the teacher here (seq
 2. `wiki` is the recipe with this name.
 3. `write`: the teacher writes stories at temperature 1 without truncation, in batches of ROWS rows.
    A story that has no end within 512 tokens is left out. The teacher is `stories-ar`, of this run or of the package.
-4. `stories` starts from `wiki`, of this run or of the package, and trains on a mixture of the real and the written stories.
+4. `stories` starts from `wiki`, of this run or of the package, and trains on a mixture of the real and the written stories, and
+   of Wikipedia with `--wiki SHARE`. Without Wikipedia it overfits on the real stories.
 
 Two percent of the real stories are held out. No stage trains on them, and the bounds of all stories models are of them.
 
@@ -144,9 +145,10 @@ class Chain:
             data["data.train"] = str(self.corpora / "tinystories.train.txt.xz")
             data["data.holdout"] = HOLDOUT
         else:
-            share, portions = self.args.real, [(self.real, 1.0)]
-            if self.written.exists():
-                portions = [(self.real, share), (self.written, round(1 - share, 4))]
+            wiki, share = self.args.wiki, self.args.real if self.written.exists() else 1.0
+            portions = [(self.real, share * (1 - wiki)), (self.written, (1 - share) * (1 - wiki))]
+            portions += [(self.corpora / "wikipedia.train.txt.xz", wiki)]
+            portions = [(path, round(w, 4)) for path, w in portions if w]
             data["data.train"] = [{"text": str(path), "weight": w} for path, w in portions]
             data["data.valid"] = str(self.held)
         if not stage.startswith("wiki"):
@@ -578,7 +580,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=575, help="seconds of this command")
     parser.add_argument("--write", type=float, default=200, help="seconds of the stage write")
     parser.add_argument("--rows", type=int, default=ROWS, help="stories of a batch of write")
-    parser.add_argument("--real", type=float, default=0.5, help="share of real stories in rows")
+    parser.add_argument("--real", type=float, default=0.5, help="share of real ones of the stories")
+    parser.add_argument("--wiki", type=float, default=0, help="share of Wikipedia in rows")
     parser.add_argument("--start", default="", help="model that stories starts from, not wiki")
     parser.add_argument("--set", nargs="*", default=[], help="NAME=VALUE: settings of all stages")
     parser.add_argument("--steps", type=int, help="steps of every training stage")
@@ -613,6 +616,7 @@ def main() -> None:
             "write",
             "rows",
             "real",
+            "wiki",
             "start",
             "steps",
             "later",

@@ -777,7 +777,7 @@ def test_shipped_models(tmp_path):
     import unmask
 
     script, folder = BENCHMARKS / "shipped_models.py", tmp_path / "out"
-    command = [sys.executable, str(script), "--tiny", "--steps", "30"]
+    command = [sys.executable, str(script), "--tiny", "--steps", "30", "--wiki", "0.3"]
     command += ["--runs", str(tmp_path / "runs"), "--out", str(folder)]
     first, second = (
         subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
