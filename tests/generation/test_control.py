@@ -327,6 +327,14 @@ def test_the_least_likely_tokens_are_rewritten(model):
     assert strange <= {int(column) - 1 for column in hidden[0].nonzero()}
 
 
+def test_the_last_base_of_dna_may_be_rewritten():
+    """Rows of the shipped model `dna` have no EOS."""
+    dna = unmask.load("dna", device="cpu")
+    first = next(iter(dna.stream(edit="ACGTACGT", remask_uncertain=8)))
+    hidden = first.changed | (first.tokens == dna.tokenizer.vocabulary.mask_id)
+    assert hidden.all() and hidden.numel() == 8
+
+
 def test_mistakes_are_reported_before_tokens_are_scored(model, monkeypatch):
     monkeypatch.setattr(model.method, "log_x_theta", None)
     for options in ({"sampler": "nope"}, {"temperature": -1.0}, {"regex": "a"}, {"seed": [1, 2]}):

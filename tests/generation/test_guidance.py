@@ -15,8 +15,11 @@ from unmask.cli import main
 from unmask.config.run_config import resolve
 from unmask.diffusion.gaussian import signal
 from unmask.errors import UnmaskError
+from unmask.generation.edit import style_places
 from unmask.generation.guidance import ClassifierFree, ClassifierFreeVectors, ClassifierGuided
+from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.token_classifier import TokenClassifier
+from unmask.runs.train_policy import drawn_places
 from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -359,6 +362,20 @@ def test_a_style_rewrites_the_tokens_that_contradict_it(model):
     assert letters[0].count("a") < letters[1].count("a") <= letters[4].count("a")
     by_hand = model.edit(text, style="a", remask_span=(0, 2), n=10)
     assert {result.text[2:] for result in by_hand} == {text[2:]}
+
+
+def test_a_style_of_a_long_text_keeps_the_rows_that_have_it(model):
+    body = model.length - 2  # BOS or class, and EOS
+    text = "a" * body + "b" * body
+    params = SamplingParams(label="a")
+    places = style_places(model, model.tokenizer.encode(text), params, share=0.5)
+    assert sorted(places) == list(range(body, 2 * body))
+
+
+def test_an_order_policy_reveals_no_class_token(model):
+    x = torch.tensor([[model.tokenizer.labels["a"], *model.tokenizer.encode("ab")]])
+    places = drawn_places(model, x, torch.ones_like(x, dtype=torch.bool), None)
+    assert places.tolist() == [[False, True, True]]
 
 
 def test_a_guide_chooses_the_tokens_of_a_style(model):

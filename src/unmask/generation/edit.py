@@ -149,7 +149,10 @@ def style_places(
 def _attribution(
     bundle: Bundle, sampling: SamplingParams, first: list[int], ids: list[int]
 ) -> Float[Tensor, "tokens"]:
-    """log p(label | text without a token) of each token, by the guide or the model itself."""
+    """log p(label | row without a token) − log p(label | row) of each token, by the guide or the model itself.
+
+    The difference makes tokens of several rows comparable.
+    """
     labels = bundle.tokenizer.labels
     if sampling.label is None:
         raise UnmaskError("remask_style needs a style: give style, or leave remask_style out")
@@ -157,10 +160,12 @@ def _attribution(
     classifier = TokenClassifier(method, labels[sampling.label], labels.values())
     parts = []
     for tokens, columns, t in _bodies(bundle, first, ids):
+        times = torch.full((_COLUMNS,), t, dtype=torch.float64)
+        whole = classifier(tokens[None], times[:1])
         for some in columns.split(_COLUMNS):
             rows = tokens.repeat(len(some), 1)
             rows[torch.arange(len(some), device=rows.device), some] = method.vocabulary.mask_id
-            parts.append(classifier(rows, torch.full((len(some),), t, dtype=torch.float64)))
+            parts.append(classifier(rows, times[: len(some)]) - whole)
     return torch.cat(parts).cpu()
 
 
@@ -180,8 +185,9 @@ def _bodies(
     bundle: Bundle, first: list[int], ids: list[int]
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
     """The rows of a text, the columns of its tokens, and the time at which one token is masked."""
+    ends = bundle.tokenizer.vocabulary.eos_id is not None  # then each row has an EOS
     for row in _rows(bundle, first, ids, [[]]).canvases:
-        columns = torch.arange(len(first), len(row) - 1, device=bundle.device)
+        columns = torch.arange(len(first), len(row) - ends, device=bundle.device)
         alpha = torch.tensor(1 - 1 / len(row), dtype=torch.float64)
         t = float(bundle.method.schedule.inverse(alpha[None]).detach())
         yield torch.tensor(row, device=bundle.device), columns, t
