@@ -18,6 +18,7 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.metrics.bootstrap import share
 from unmask.evaluation.metrics.preferences import bradley_terry, krippendorff_alpha
 from unmask.evaluation.ratings.comparisons import REAL, attention_checks, compare_texts
+from unmask.evaluation.ratings.rated_texts import texts_to_rate
 from unmask.evaluation.ratings.rating_file import RatingFile
 from unmask.evaluation.ratings.rating_report import rating_report
 
@@ -153,6 +154,8 @@ MISTAKES = [
     (lambda file: file.vote("anna", "0" * 16, 1), "no comparison '0000000000000000'"),
     (lambda file: RatingFile.create(file.path, {}, []), "exists: name a new file"),
     (lambda file: rating_report([file]), "holds no votes: rate some texts first"),
+    (lambda file: attention_checks(-1), "must be 0 or more, not -1"),
+    (lambda file: RatingFile.read(file.path.parent), "name a file that 'unmask rate' made"),
 ]
 
 
@@ -160,6 +163,50 @@ MISTAKES = [
 def test_mistakes(mistake, message, tmp_path):
     with pytest.raises(UnmaskError, match=message):
         mistake(made(tmp_path / "r.jsonl"))
+
+
+DAMAGE = [{"comparison": "0" * 16}, {"rater": None}, {"winner": "c"}]
+
+
+@pytest.mark.parametrize("changed", DAMAGE)
+def test_a_vote_that_fits_no_comparison_is_one_line(changed, tmp_path):
+    file = made(tmp_path / "r.jsonl")
+    file.vote("anna", file.next("anna").id, 1)
+    *lines, last = file.path.read_text().splitlines()
+    vote = {"vote": {**json.loads(last)["vote"], **changed}}
+    file.path.write_text("\n".join([*lines, json.dumps(vote)]) + "\n")
+    with pytest.raises(UnmaskError, match=r"is damaged: the vote of .* fits none"):
+        RatingFile.read(file.path)
+
+
+def test_a_vote_is_refused_if_the_file_is_gone(tmp_path):
+    file = made(tmp_path / "r.jsonl")
+    file.path.rename(tmp_path / "moved.jsonl")
+    shown = file.next("anna")
+    with pytest.raises(UnmaskError, match=r"r.jsonl is gone and the vote is not saved"):
+        file.vote("anna", shown.id, 1)
+    assert not file.path.exists()
+    (tmp_path / "moved.jsonl").rename(file.path)
+    file.vote("anna", shown.id, 1)
+    assert len(RatingFile.read(file.path).votes) == 1
+
+
+def test_texts_belong_to_their_prompts(tmp_path):
+    """An empty text of a file is an error: without it, later texts would move to other prompts."""
+    (tmp_path / "a.txt").write_text("A0\nA1\nA2\n")
+    (tmp_path / "b.jsonl").write_text("".join(f'{{"text": "{t}"}}\n' for t in ("B0", "", "B2")))
+    models = {"a": str(tmp_path / "a.txt"), "b": str(tmp_path / "b.jsonl")}
+    assert texts_to_rate(models, ["p"]) == {"a": ["A0"], "b": ["B0"]}
+    with pytest.raises(UnmaskError, match=r"text 2 of .*b\.jsonl is empty"):
+        texts_to_rate(models, ["p", "q", "r"])
+
+
+def test_models_in_another_order_are_the_same_comparison():
+    one, other = (
+        compare_texts({name: [f"{name} writes"] for name in names}, ["p"])
+        for names in (("old", "new"), ("new", "old"))
+    )
+    assert one == other
 
 
 # Statistics

@@ -44,6 +44,18 @@ def locked(run: Path) -> Iterator[None]:
                 path.rmdir()
 
 
+@contextmanager
+def only_user(file: Path) -> Iterator[None]:
+    """Holds the lock of an existing file; raises an error if another process holds it."""
+    handle = os.open(file, os.O_RDONLY)
+    try:
+        if not _try_lock(handle):
+            raise UnmaskError(f"another process uses {file}: end it, or name another file")
+        yield
+    finally:
+        os.close(handle)
+
+
 def in_use(run: Path) -> bool:
     """True if a process holds the lock of the run folder."""
     if fcntl is None:

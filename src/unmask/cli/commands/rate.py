@@ -15,6 +15,7 @@ from unmask.cli.commands.serve import check_installed, listen, models_by_name
 from unmask.cli.output.tables import say, show_tables
 from unmask.cli.parser import Commands, add_examples, add_options, given
 from unmask.errors import UnmaskError
+from unmask.files.lock import only_user
 from unmask.files.storage import check_place
 from unmask.generation.sampling_params import sampling_options
 
@@ -66,7 +67,7 @@ def add(commands: Commands) -> None:
         "--checks",
         type=int,
         metavar="N",
-        help="attention checks (one for ten comparisons, 2 or more)",
+        help="attention checks (one for ten texts of a model, from 2 to 12)",
     )
     add("--real", metavar="FILE", help="file of real texts for attention checks")
     add("--device", help="cpu, cuda or mps; by default the fastest available")
@@ -125,14 +126,14 @@ def execute(args: Namespace) -> None:
                 threading.Thread(target=webbrowser.open, args=[at], daemon=True).start()
 
         engine, settings = Engine({}), ServerLimits(grace=1.0)
-        serve(
-            create_app(engine, settings, [rating_router(file)]), engine, settings, listening, ready
-        )
+        app = create_app(engine, settings, [rating_router(file)])
+        with only_user(args.out):
+            serve(app, engine, settings, listening, ready)
 
 
 def _file(args: Namespace, models: dict[str, str]) -> "RatingFile":
     """The file of ratings: an existing one of the same arguments, or a new one with new texts."""
-    from unmask.evaluation.ratings.comparisons import attention_checks, compare_texts
+    from unmask.evaluation.ratings.comparisons import PASSAGES, attention_checks, compare_texts
     from unmask.evaluation.ratings.rated_texts import read_lines, texts_to_rate
     from unmask.evaluation.ratings.rating_file import RatingFile
 
@@ -150,7 +151,7 @@ def _file(args: Namespace, models: dict[str, str]) -> "RatingFile":
     n = getattr(args, "n", len(prompts) or _WITHOUT_PROMPTS)
     if n < 1:
         raise UnmaskError(f"--n must be 1 or more, not {n}")
-    checks = getattr(args, "checks", max(2, n // 10))
+    checks = getattr(args, "checks", min(max(2, n // 10), PASSAGES))
     real = read_lines(args.real) if hasattr(args, "real") else None
     seed = options.get("seed", 0)
     attention = attention_checks(checks, real, seed)  # before models generate texts

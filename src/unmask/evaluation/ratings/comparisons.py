@@ -11,6 +11,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 
+PASSAGES = 12  # of attention.txt
 REAL, NONSENSE = "real text", "shuffled words"  # the two sides of an attention check
 
 
@@ -45,7 +46,7 @@ def compare_texts(texts: Mapping[str, Sequence[str]], prompts: Sequence[str]) ->
         prompts: the prompts; an empty one is a text without a prompt.
 
     Returns:
-        For each prompt a comparison of each pair of models.
+        For each prompt a comparison of each pair of models, with the names in alphabetical order.
 
     Example:
         >>> [one] = compare_texts({"a": ["Tom ran."], "b": ["Tom sat."]}, ["Tom"])
@@ -55,7 +56,7 @@ def compare_texts(texts: Mapping[str, Sequence[str]], prompts: Sequence[str]) ->
     return [
         Comparison(prompt, (a, b), (texts[a][number], texts[b][number]), number)
         for number, prompt in enumerate(prompts)
-        for a, b in combinations(texts, 2)
+        for a, b in combinations(sorted(texts), 2)
     ]
 
 
@@ -77,6 +78,8 @@ def attention_checks(
         >>> sorted(check.texts[0].split()) == sorted(check.texts[1].split())
         True
     """
+    if count < 0:
+        raise UnmaskError(f"the number of attention checks must be 0 or more, not {count}")
     if passages is None:
         passages = files(__package__).joinpath("attention.txt").read_text("utf-8").splitlines()
     usable = [text for text in passages if len(set(text.split())) > 4]

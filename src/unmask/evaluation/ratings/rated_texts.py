@@ -19,12 +19,16 @@ def read_lines(file: str | Path) -> list[str]:
     Returns:
         The texts that are not empty.
     """
-    if not Path(file).is_file():
-        raise UnmaskError(f"no file {file}: name a file with a text on each line")
-    texts = [text.strip() for text in open_corpus(str(file), Fields("line", "text")).read()]
-    if found := [text for text in texts if text]:
+    if found := [text for text in _texts(file) if text]:
         return found
     raise UnmaskError(f"{file} holds no text: write one on each line")
+
+
+def _texts(file: str | Path) -> list[str]:
+    """The texts of a file, with empty ones."""
+    if not Path(file).is_file():
+        raise UnmaskError(f"no file {file}: name a file with a text on each line")
+    return [text.strip() for text in open_corpus(str(file), Fields("line", "text")).read()]
 
 
 def texts_to_rate(
@@ -46,8 +50,12 @@ def texts_to_rate(
     Returns:
         The texts by the model's name.
     """
-    read = {name: read_lines(path) for name, path in models.items() if Path(path).is_file()}
+    read = {name: _texts(path) for name, path in models.items() if Path(path).is_file()}
     for name, texts in read.items():
+        if "" in texts[: len(prompts)]:
+            raise UnmaskError(
+                f"text {texts.index('') + 1} of {models[name]} is empty: write a text for each prompt"
+            )
         if len(texts) < len(prompts):
             raise UnmaskError(
                 f"{models[name]} holds {len(texts)} texts, and {len(prompts)} are needed: add texts, or "

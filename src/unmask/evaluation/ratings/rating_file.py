@@ -101,13 +101,20 @@ class RatingFile:
                 Comparison.of(one["comparison"]) for one in records if "comparison" in one
             ]
             votes = [Vote(**one["vote"]) for one in records if "vote" in one]
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             raise UnmaskError(f"no file {path}: name a file that 'unmask rate' made") from None
         except (KeyError, TypeError, ValueError):
             raise UnmaskError(
                 f"{path} holds no ratings: name a file that 'unmask rate' made"
             ) from None
-        return cls(path, request, comparisons, votes)
+        file = cls(path, request, comparisons, votes)
+        for vote in votes:
+            one = file.comparisons.get(vote.comparison)
+            if one is None or vote.winner not in (None, *one.names) or type(vote.rater) is not str:
+                raise UnmaskError(
+                    f"{path} is damaged: the vote of {vote.rater!r} fits none of its comparisons"
+                )
+        return file
 
     def next(self, rater: str) -> Shown | None:
         """The first comparison without a vote of this rater.
@@ -168,7 +175,13 @@ class RatingFile:
 
     def _append(self, line: bytes) -> None:
         """Appends a line and waits for the disk; an incomplete last line stays as a line of its own."""
-        with self.path.open("ab+", buffering=0) as file:
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)  # creates no file
+        except FileNotFoundError:
+            raise UnmaskError(
+                f"{self.path} is gone and the vote is not saved: put the file back"
+            ) from None
+        with open(descriptor, "ab+", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 1, 0))
             joint = b"" if file.read(1) in (b"\n", b"") else b"\n"
