@@ -21,6 +21,7 @@ from unmask.methods.masked_diffusion import last_of
 from unmask.methods.method import Serving, targets
 from unmask.model import Model
 from unmask.randomness import RowStream
+from unmask.runs.train_policy import drawn_places
 
 PAIRS = [("ab", "xyz"), ("c", "y"), ("bacb", "zzyx"), ("aa", "xy")]
 SOURCES = [source for source, _ in PAIRS]
@@ -225,6 +226,13 @@ def refused(call) -> str:
     return one_line(caught)
 
 
+def test_an_order_policy_reveals_no_eos_whose_place_the_length_gives():
+    model = model_of("mdlm, length")
+    x, valid, given = batch(model)
+    letters = x != model.tokenizer.vocabulary.eos_id
+    assert torch.equal(drawn_places(model, x, valid, given), valid & ~given & letters)
+
+
 @pytest.mark.parametrize("kind", [name for name in KINDS if name != "mdlm, EOS"])
 def test_a_source_or_target_that_is_too_long_is_one_line(kind):
     model = model_of(kind)
@@ -236,6 +244,12 @@ def test_a_source_or_target_that_is_too_long_is_one_line(kind):
     said = refused(lambda: model.perplexity([("ab", "xyzxyz")]))
     assert said.endswith("decoder reads 6: shorten it, or train with backbone.target_positions 7")
     assert all(len(result.text) <= 6 for result in model.generate(SOURCES))
+    assert "contain EOS" in refused(
+        lambda: model.generate([[6, model.tokenizer.vocabulary.eos_id, 7]])
+    )
+    assert "a prompt is a text or a list of ids, not 3" in refused(
+        lambda: model.generate(["ab", 3])
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,6 +286,11 @@ def test_every_command_works_with_it(kind, tmp_path, capsys, monkeypatch):
         assert main(command) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
+    if kind != "mdlm, EOS":  # one source of many is too long: refused before the first step
+        Path("long.jsonl").write_text("\n".join([*lines, json.dumps({"a": "abcab", "b": "x"})]))
+        assert main(["train", "demo", "--run", "long", *argv, "--data.train", "long.jsonl"]) == 2
+        assert "train with backbone.source_positions 7" in capsys.readouterr().err
+        assert not Path("long", "log.jsonl").exists()
     train = ("train", "demo", "--run", "run", *argv, "--data.cache", "cache")
     run(*train)
     prompts = ["--prompt", "ab", "--prompt", "bacb", "--seed", "3", "--device", "cpu"]

@@ -57,13 +57,21 @@ def test_pydoc_is_english_text_sorted_by_topic(monkeypatch):
         documents("builtin:pydocs")
 
 
-def test_code_of_packages_is_read_by_name():
+def test_code_of_packages_is_read_by_name(tmp_path, monkeypatch):
     found = documents("python:yaml,jaxtyping")
     assert any("def safe_load(" in text for text in found)
     assert any("class AbstractArray" in text for text in found)
     assert len(digest("python:yaml")) == 32
     with pytest.raises(UnmaskError, match="python:no_such_package is no installed package"):
         documents("python:no_such_package")
+    with pytest.raises(UnmaskError, match="python:__main__ is no installed package"):
+        documents("python:__main__")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src" / "folder.py").mkdir(parents=True)
+    (tmp_path / "src" / "mine.py").write_text("x = 1\n")
+    assert documents("python:./src") == ["x = 1"]
+    with pytest.raises(UnmaskError, match=r"python:./none is no folder"):
+        documents("python:./none")
 
 
 def test_separators_of_plain_text(tmp_path):

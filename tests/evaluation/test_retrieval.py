@@ -37,6 +37,7 @@ def test_the_passage_with_the_rarest_common_words_is_first(notes):
     assert retriever.search("xylophone", 4) == []
     assert retriever.search("", 4) == []
     assert len(retriever.search("the zebras on the plain", 100)) <= 4
+    assert Retriever(["我们去河边散步。", "天上有月亮。"]).search("河边", 2) == ["我们去河边散步。"]
 
 
 def test_a_folder_is_searched_too(tmp_path):
@@ -49,6 +50,10 @@ def test_an_empty_text_is_one_line(tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(UnmaskError, match="no passages to search"):
         Retriever.of(str(tmp_path / "empty.txt"))
+    with pytest.raises(UnmaskError, match="have no words"):
+        Retriever(["!!! ???"])
+    with pytest.raises(UnmaskError, match="1 or more, not -1"):
+        Retriever(PASSAGES).search("moon", -1)
 
 
 def test_the_context_has_the_best_passage_last_and_fits(model):

@@ -109,6 +109,23 @@ def test_a_text_of_few_rows_is_refused(model):
         train_order_policy(model, ["a king"], SHORT)
 
 
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda model: train_order_policy(model, [TEXT], SHORT, prior="foo"), "unknown prior"),
+        (lambda model: train_order_policy(model, [TEXT], SHORT, length=-3), "2 or more, not -3"),
+        (lambda model: OrderTraining(steps=()), "steps is empty"),
+        (
+            lambda model: model.generate(sampler="learned_order", order_policy="order.safetensors"),
+            "is no order policy",
+        ),
+    ],
+)
+def test_mistakes_in_python_are_one_line(mistake, message, model):
+    with pytest.raises(UnmaskError, match=message):
+        mistake(model)
+
+
 @pytest.mark.parametrize("content", [b"", b"no policy", bytes(2**20 + 1), None])
 def test_a_file_without_a_policy_is_one_line(content, run, tmp_path, capsys):
     file = tmp_path / "order.safetensors"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from unmask.data.corpora import finite
 from unmask.data.documents.fields import Fields
@@ -10,6 +11,9 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.imports import extra
 
+# words of two letters or more, and single characters of Chinese and Japanese
+_CHARACTERS = "\u3040-\u30ff\u3400-\u9fff"
+_WORD = rf"[{_CHARACTERS}]|[^\W{_CHARACTERS}]{{2,}}"
 _BLANK = re.compile(r"\n\s*\n")
 _LONGEST, _SHORT = (
     1200,
@@ -33,8 +37,10 @@ class Retriever:
         self.passages = [text for text in map(str.strip, passages) if text]
         if not self.passages:
             raise UnmaskError("there are no passages to search: give a text with paragraphs")
-        self._index = self._bm25s.BM25()
-        self._index.index(self._words(self.passages), show_progress=False)
+        self._index, words = self._bm25s.BM25(), self._words(self.passages)
+        if not any(words.ids):
+            raise UnmaskError("the passages to search have no words: give a text with words")
+        self._index.index(words, show_progress=False)
 
     @classmethod
     def of(cls, source: str) -> "Retriever":
@@ -52,6 +58,8 @@ class Retriever:
     def search(self, query: str, k: int = 8) -> list[str]:
         """The passages that fit a query best, best first; none without a common word.
 
+        A word has two letters or more, or is a character of Chinese or Japanese.
+
         Args:
             query: a text.
             k: the most passages.
@@ -59,13 +67,17 @@ class Retriever:
         Returns:
             Up to k passages.
         """
+        if k < 1:
+            raise UnmaskError(f"the number of passages must be 1 or more, not {k}")
         found, scores = self._index.retrieve(
             self._words([query]), k=min(k, len(self.passages)), show_progress=False
         )
         return [self.passages[i] for i, score in zip(found[0], scores[0], strict=True) if score > 0]
 
-    def _words(self, texts: Sequence[str]) -> object:
-        return self._bm25s.tokenize(list(texts), stopwords=[], show_progress=False)
+    def _words(self, texts: Sequence[str]) -> Any:
+        return self._bm25s.tokenize(
+            list(texts), token_pattern=_WORD, stopwords=[], show_progress=False
+        )
 
 
 def read_passages(source: str) -> Iterator[str]:

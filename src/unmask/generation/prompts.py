@@ -67,6 +67,8 @@ def rows_to_write(
             raise UnmaskError("length auto needs texts that end at EOS: give a number of tokens")
         length = LONGEST * bundle.length
     passages = [context] if isinstance(context, str) else context
+    if not isinstance(passages, Sequence) or not all(isinstance(one, str) for one in passages):
+        raise UnmaskError(f"the context is a text or a list of texts, not {context!r}")
     given = context_ids(bundle.tokenizer, passages, bundle.length // 2)
     return _continuations(bundle.tokenizer, first, listed, sampling.n, length, stop, given)
 
@@ -86,6 +88,8 @@ def prompt_list(prompts: Prompts) -> list[Prompt]:
 
 def prompt_ids(tokenizer: Tokenizer, first: list[int], prompt: Prompt) -> list[int]:
     """The ids of a prompt behind the first tokens of a row, which ids may contain already."""
+    if not isinstance(prompt, Iterable):
+        raise UnmaskError(f"a prompt is a text or a list of ids, not {prompt!r}")
     if isinstance(prompt, str):
         if count_blanks(prompt):
             raise UnmaskError(f"the prompt {prompt[:40]!r} has a gap: use fill instead")
@@ -140,11 +144,16 @@ def _targets(
     assert v.eos_id is not None  # the tokenizer of a model of pairs has an EOS
     canvases, fixed = [], []
     for source in sources:
-        if not (source.strip() if isinstance(source, str) else source):
+        if not source or (isinstance(source, str) and not source.strip()):
             raise UnmaskError(
                 "the source is empty: give a text, for which the model writes a target"
             )
-        given = [*first, *prompt_ids(tokenizer, first, source), v.eos_id]
+        ids = prompt_ids(tokenizer, first, source)
+        if v.eos_id in ids:
+            raise UnmaskError(
+                "the ids of the source contain EOS, which ends a source: leave it out"
+            )
+        given = [*first, *ids, v.eos_id]
         if len(given) >= length:
             raise UnmaskError(
                 f"the source {source[:20]!r} has {len(given)} tokens with its special tokens and leaves no "

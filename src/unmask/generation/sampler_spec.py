@@ -52,6 +52,8 @@ def _with_policy(sampler: Sampler, policy: OrderPolicy) -> Sampler:
     """The sampler learned_order with a policy; an error for another sampler."""
     if SAMPLERS.name_of(sampler) != "learned_order":
         raise UnmaskError("order_policy is for another sampler: give sampler learned_order")
+    if not isinstance(policy, OrderPolicy):
+        raise UnmaskError(f"{policy!r} is no order policy: give OrderPolicy.load(file)")
     return replace(cast(Any, sampler), policy=policy)
 
 

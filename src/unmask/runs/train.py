@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from unmask.backbones.backbone import Backbone
 from unmask.config.components import build_method, outline
 from unmask.config.run_config import (
     RunConfig,
@@ -38,7 +39,7 @@ from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood, paired_difference
 from unmask.likelihood.figure_text import with_error
 from unmask.likelihood.measured_rows import token_counts
-from unmask.methods.method import METHODS
+from unmask.methods.method import METHODS, check_lengths
 from unmask.model import Model
 from unmask.randomness import row_seeds
 from unmask.runs.auto_recipe import fitted
@@ -54,6 +55,7 @@ from unmask.training.trainer import Trainer
 Say = Callable[[str], None]
 _NETWORK = "backbone."
 _ENDS = ("backbone.embedding.", "backbone.head.")
+_BLOCK = 4096  # rows of pairs that are checked at once
 
 
 def train(
@@ -179,6 +181,7 @@ def _prepared(
         group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
     torch.manual_seed(config.seed)  # the initial weights
     method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
+    _check_pairs(method.backbone, data)
     if method.capabilities.token_schedule:
         counted = data.valid if isinstance(data.train, StreamRows) else data.train
         method.set_frequencies(token_counts(counted, data.tokenizer.vocabulary.size))
@@ -251,6 +254,16 @@ def _prepared(
             f"pairs, which are longer than {config.data.length} tokens"
         )
     return model, trainer, valid
+
+
+def _check_pairs(backbone: Backbone, data: Data) -> None:
+    """Raises an error before the first step if a source or a target is longer than the network reads."""
+    for rows in (data.train, data.valid):
+        if isinstance(rows, StreamRows) or not backbone.pairs:
+            continue
+        for start in range(0, len(rows), _BLOCK):
+            index = range(start, min(start + _BLOCK, len(rows)))
+            check_lengths(backbone, rows[index][1], rows.given(index))
 
 
 def _gain(before: Bound, after: Bound, rows: str) -> str:

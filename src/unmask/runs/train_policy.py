@@ -10,9 +10,11 @@ from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.generation.sampler_spec import suitable_samplers
 from unmask.likelihood.perplexity import rows_of
+from unmask.methods.masked_diffusion import last_of
 from unmask.methods.method import METHODS, methods_that, targets
 from unmask.randomness import child_seed
 from unmask.samplers.order_policy import OrderPolicy
+from unmask.shapes import Tokens, Valid
 from unmask.training.order_training import OrderTraining, Texts, reveal, train_order
 
 HELD_OUT = 5  # of five rows one measures the policy, and four train it
@@ -28,6 +30,18 @@ class OrderValue:
     after: float
     error: float  # standard error of the difference over texts
     rows: int
+
+
+def drawn_places(model: Bundle, x: Tokens, valid: Valid, given: Valid | None) -> Valid:
+    """True at tokens that a sampler of the model draws.
+
+    Given tokens, padding, BOS and class tokens are not drawn, nor is the EOS if a length head gives its place.
+    """
+    v = model.tokenizer.vocabulary
+    if model.method.backbone.predicts_length:
+        valid = valid & ~last_of(valid)
+    never = torch.tensor([*v.label_ids, *([] if v.bos_id is None else [v.bos_id])])
+    return targets(valid, given) & ~torch.isin(x, never)
 
 
 def train_order_policy(
@@ -63,15 +77,15 @@ def train_order_policy(
         raise UnmaskError(
             f"the data has {len(rows)} rows, and {HELD_OUT} or more are needed: give more text"
         )
+    if length is not None and length < 2:
+        raise UnmaskError(f"length must be 2 or more, not {length}")
     held = range(0, len(rows), HELD_OUT)[:MOST_MEASURED]
     training = [row for row in range(len(rows)) if row % HELD_OUT]
 
     def texts(index: Sequence[int]) -> Texts:
         x, valid = rows[index]
-        bos = model.tokenizer.vocabulary.bos_id
-        open_places = targets(valid, rows.given(index)) & (x != (-1 if bos is None else bos))
-        cut = slice(0, length)
-        return x[:, cut].to(model.device), open_places[:, cut].to(model.device)
+        places, cut = drawn_places(model, x, valid, rows.given(index)), slice(0, length)
+        return x[:, cut].to(model.device), places[:, cut].to(model.device)
 
     def batch(number: int) -> Texts:
         generator = torch.Generator().manual_seed(child_seed(settings.seed, number))

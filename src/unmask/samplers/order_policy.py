@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, unknown
 from unmask.files.storage import replace
 from unmask.files.tensors import load_weights
 from unmask.shapes import LogProbabilities, Places
@@ -41,6 +41,8 @@ class OrderPolicy(nn.Module):
         self.prior_name, self.digest = prior, digest
         prior_weights = torch.zeros(len(FEATURES))
         if prior != "random":
+            if prior not in PRIORS:
+                raise unknown("prior", prior, (*PRIORS, "random"))
             name, sign = PRIORS[prior]
             prior_weights[FEATURES.index(name)] = sign
         self.prior = nn.Buffer(prior_weights)

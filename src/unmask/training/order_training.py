@@ -37,6 +37,8 @@ class OrderTraining:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if not self.steps:
+            raise UnmaskError("steps is empty: give one number of sampler steps or more")
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def _add_generate(commands: Commands) -> None:
         help="file or folder; its paragraphs that fit the prompt best (BM25) precede the prompt as context",
     )
     group.add_argument(
-        "--passages", type=int, default=8, metavar="K", help="most paragraphs of the context (8)"
+        "--passages", type=int, metavar="K", help="most paragraphs of the context (8)"
     )
     add_sampling(parser)
     _add_output(parser)
@@ -166,8 +166,10 @@ def generate(args: Namespace) -> None:
             )
         if args.watch and len(args.prompt) > 1:
             raise UnmaskError("--watch shows the texts of one context: give one --prompt")
-        if args.passages < 1:
+        if args.passages is not None and args.passages < 1:
             raise UnmaskError(f"--passages must be 1 or more, not {args.passages}")
+    elif args.passages is not None:
+        raise UnmaskError("--passages counts passages of --retrieve: give --retrieve too")
     _write(args, "generate", args.prompt, options)
 
 
@@ -238,7 +240,7 @@ def _write(
         from unmask.generation.display import watch
 
         if retrieve is not None:
-            options["context"] = _retriever(args).search(args.prompt[0], args.passages)
+            options["context"] = _passages(_retriever(model, args), args.prompt[0], args)
         frames = model.stream(**arguments, **options)
         last = watch(
             frames,
@@ -294,21 +296,34 @@ def _with_context(model: "Model", args: Namespace) -> Callable[..., Iterator["Re
     """A function with the arguments of `texts`; each prompt gets the paragraphs that fit it best."""
     from unmask.randomness import row_seeds
 
-    retriever = _retriever(args)
+    retriever = _retriever(model, args)
 
     def texts(seed: int = 0, n: int = 1, **options: Any) -> Iterator["Result"]:
         seeds = row_seeds(seed, n * len(args.prompt))  # as without retrieval
         for number, prompt in enumerate(args.prompt):
-            own = {"context": retriever.search(prompt, args.passages), "n": n, **options}
+            own = {"context": _passages(retriever, prompt, args), "n": n, **options}
             yield from model.texts([prompt], seed=seeds[n * number : n * (number + 1)], **own)
 
     return texts
 
 
-def _retriever(args: Namespace) -> "Retriever":
+def _retriever(model: "Model", args: Namespace) -> "Retriever":
     from unmask.data.retrieval import Retriever
 
+    if model.conditional:
+        raise UnmaskError("a model of pairs reads a source and no context: leave --retrieve out")
     return Retriever.of(args.retrieve)
+
+
+def _passages(retriever: "Retriever", prompt: str, args: Namespace) -> list[str]:
+    """The passages for a prompt; prints a line if there is none."""
+    found = retriever.search(prompt, args.passages or 8)
+    if not found:
+        print(
+            f"no passage of {args.retrieve} shares a word with {prompt[:40]!r}: the text has no context",
+            file=sys.stderr,
+        )
+    return found
 
 
 def _format(args: Namespace, dna: bool) -> str:
