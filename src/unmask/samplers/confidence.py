@@ -1,7 +1,7 @@
 """Confidence samplers: score all masked positions and write tokens at the best ones.
 
-If each step writes one token, at a position chosen from the visible tokens only, the texts have
-the model's own distribution. Several tokens per step are an approximation, and so is a choice
+If each step writes one token, at a position chosen from the visible tokens only, each token is drawn
+from the network's own prediction. With the exact denoiser the texts then have the exact distribution. Several tokens per step are an approximation, and so is a choice
 that depends on the drawn token. Several tokens per step need fewer network calls.
 """
 

@@ -17,7 +17,7 @@ from unmask.shapes import Places
 class LearnedOrder(Counted):
     """Writes at positions that a trained policy chooses; without one, as `confidence` does.
 
-    The policy reads visible tokens only, so one token per step has the model's own distribution.
+    The policy reads visible tokens only, so with the exact denoiser one token per step is exact.
     """
 
     policy: OrderPolicy = field(default_factory=OrderPolicy, compare=False, repr=False)
