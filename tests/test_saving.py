@@ -157,6 +157,7 @@ def test_sampling_defaults_are_saved_with_a_model(model, tmp_path):
     # given options win over defaults, and a given sampler has its own steps
     given = {"length": 12, "temperature": 1.0, "sampler": "first_hitting"}
     assert content(usual.generate(**given)[0]) == content(model.generate(**given)[0])
+    assert usual.generate(grid="1,0.5,0")[0].calls <= 2  # a grid of times has its own steps
     gap = "The [MASK:14] sat on the [MASK:2]."
     # a gap has its own steps; its tokens are chosen with the model's defaults unless options are given
     cooler = content(model.fill(gap, temperature=0.5)[0])
@@ -180,6 +181,8 @@ def test_sampling_defaults_are_saved_with_a_model(model, tmp_path):
         ({"steps": "few"}, "steps: 'few' is not a whole number"),
         ({"length": "long"}, "length: 'long' is not a whole number"),
         ({"length": 1}, "length must be 2 or more"),
+        ({"length": 10**11}, "1048576 at most"),
+        ({"sampler": "nope"}, "unknown sampler 'nope'"),
     ],
 )
 def test_defaults_are_checked_when_they_are_saved(model, tmp_path, defaults, message):

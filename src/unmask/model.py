@@ -1,6 +1,6 @@
 """Model, the object that users work with, and `load`, which reads one."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -15,10 +15,12 @@ from unmask.generation.display import watch
 from unmask.generation.edit import STYLE_SHARE, Edit, rows_to_edit
 from unmask.generation.generator import Generator, Result
 from unmask.generation.prompts import Prompts, rows_to_fill, rows_to_write
+from unmask.generation.sampler_spec import choose_sampler
 from unmask.generation.sampling_params import (
     EDITING,
     Length,
     SamplingOptions,
+    SamplingParams,
     checked_defaults,
     params_to_fill,
     params_to_generate,
@@ -458,6 +460,9 @@ class Model(Bundle):
         """
         merged = {**self.defaults, **(defaults or {})}
         policy = self.order_policy if order_policy is None else order_policy
+        if "sampler" in merged:  # an unknown name is an error before anything is written
+            sampler = SamplingParams.of({"sampler": merged["sampler"]})
+            choose_sampler(sampler, self.method, self.length, policy)
         write_folder(replace(self, defaults=merged, order_policy=policy), folder, precision)
 
     def save_pretrained(
@@ -629,7 +634,7 @@ def _pinned(path: str | Path, revision: str) -> str:
 
 def _no_prompts(prompts: Prompts) -> bool:
     """True for an empty list of prompts."""
-    return prompts is not None and not isinstance(prompts, str) and not prompts
+    return isinstance(prompts, Sized) and not isinstance(prompts, str) and not len(prompts)
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -140,7 +140,9 @@ def test_a_tokenizer_without_pad_fills_with_eos_never_mask(tokenizers):
 
 
 def test_too_short_for_a_row():
-    with pytest.raises(UnmaskError, match=r"row of 128 tokens: give more text, or set data.packing to split or pad"):
+    with pytest.raises(
+        UnmaskError, match=r"row of 128 tokens: give more text, or set data.packing to split or pad"
+    ):
         packed(["short"], 128, "wrap")
 
 

@@ -161,7 +161,7 @@ def test_the_end_of_a_target_may_be_drawn_first(mdlm):
     lengths = sum(len(str(text)) == len(word) for text, word in zip(found, UNSEEN, strict=True))
     assert lengths > 0.7 * len(UNSEEN)
     free = mdlm.generate(UNSEEN, **how)
-    assert sum(result.calls for result in found) < 0.8 * sum(result.calls for result in free)
+    assert sum(result.calls for result in found) < 0.9 * sum(result.calls for result in free)
     assert translate(mdlm).decoding["ending"] == "first"
     assert translate(mdlm, sources=4, ending="free").calls > translate(mdlm, sources=4).calls
 

@@ -270,6 +270,10 @@ def test_a_text_that_fills_its_length_ends_with_a_sentence_everywhere(model):
     ]
     whole = model.generate("The cat", ending="sentence", length=LENGTH, stop=False)[0]
     assert len(whole.ids) == LENGTH
+    for option in ({"regex": "[a-z. ]*"}, {"json_schema": {"type": "string", "minLength": 9}}):
+        how = {"length": LENGTH, "seed": 3, "n": 8, **option}
+        free, ended = (model.generate(ending=ending, **how) for ending in ("free", "sentence"))
+        assert [a.text for a in ended] == [b.text for b in free]  # a constraint holds to the end
 
 
 def test_nothing_is_generated_after_the_end_of_a_long_text(either):
@@ -330,6 +334,12 @@ def test_the_least_likely_tokens_are_rewritten(model):
 def test_the_last_base_of_dna_may_be_rewritten():
     """Rows of the shipped model `dna` have no EOS."""
     dna = unmask.load("dna", device="cpu")
+    assert len({result.text for result in dna.edit("A", sampler="gibbs", n=8)}) > 1
+    text = "ACGT" * 257  # two rows
+    [result] = dna.edit(text, remask_span=(5, 8), steps=1)
+    assert (len(result.text), result.text[8:]) == (len(text), text[8:])
+    with pytest.raises(UnmaskError, match="reads it in several rows: its steps cannot be streamed"):
+        list(dna.stream(edit="ACGT" * 512, remask_span=(5, 8)))
     first = next(iter(dna.stream(edit="ACGTACGT", remask_uncertain=8)))
     hidden = first.changed | (first.tokens == dna.tokenizer.vocabulary.mask_id)
     assert hidden.all() and hidden.numel() == 8
@@ -367,6 +377,7 @@ def test_gibbs_revises_a_finished_text(model):
         ({"remask": 0.5, "remask_span": (1, 2)}, "give one of"),
         ({"remask_span": (3, 99)}, "does not lie in the text's"),
         ({"remask_span": (3, 3)}, "does not lie in the text's"),
+        ({"remask_span": (1, 2, 3)}, "remask_span has a start and an end"),
         ({"remask_uncertain": 0}, "remask_uncertain must be 1 or more"),
         ({"text": "", "remask": 0.5}, "the text is empty"),
     ],

@@ -1,5 +1,6 @@
 """Applies a constraint to rows and draws. An impossible one raises an error before any network call."""
 
+import operator
 from dataclasses import replace
 
 import torch
@@ -66,8 +67,8 @@ def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: SamplingPa
 
 def _token(tokenizer: Tokenizer, token: str | int) -> int:
     """The id of a token, given as id or text."""
-    if isinstance(token, int):
-        return token
+    if not isinstance(token, str):
+        return operator.index(token)
     ids = tokenizer.encode(token)
     if len(ids) != 1:
         raise UnmaskError(

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from unmask.data.tokenizers.token_spans import BROKEN, shown, spans, start
+from unmask.data.tokenizers.token_spans import BROKEN, finished_text, shown, spans, start
 from unmask.runtime.notebook import CellOutput
 
 if TYPE_CHECKING:
@@ -111,12 +111,7 @@ class Picture:
     def texts(self, frame: "Frame") -> str:
         """The finished texts without colour."""
         rows = frame.tokens.tolist()
-        starts = [start(ids, self._tokenizer) if self._conditional else 0 for ids in rows]
-        decoded = (
-            self._tokenizer.decode(shown(ids[first:], self._tokenizer))
-            for ids, first in zip(rows, starts, strict=True)
-        )
-        return "\n\n".join(decoded)
+        return "\n\n".join(finished_text(ids, self._tokenizer, self._conditional) for ids in rows)
 
     def finished(self, frame: "Frame", brief: bool = False) -> Text:
         """The finished texts for a screen, with the status line below unless `brief`."""

@@ -43,6 +43,8 @@ class Edit:
             share = getattr(self, name)
             if share is not None and not 0 < share <= 1:
                 raise UnmaskError(f"{name} must lie in (0, 1], not {share}")
+        if self.remask_span is not None and len(self.remask_span) != 2:
+            raise UnmaskError(f"remask_span has a start and an end, not {self.remask_span!r}")
         if self.remask_uncertain is not None and self.remask_uncertain < 1:
             raise UnmaskError(f"remask_uncertain must be 1 or more, not {self.remask_uncertain}")
 
@@ -112,6 +114,8 @@ def leave_one_out(
 def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: SamplingParams) -> FillRequest:
     """`n` masked versions of a text, as rows to fill."""
     refuse_one_sided(bundle, "edit")
+    if not isinstance(text, str):
+        raise UnmaskError(f"edit takes a text, not {text!r}")
     ids = bundle.tokenizer.encode(text)
     if not ids:
         raise UnmaskError("the text is empty: give a text to edit")

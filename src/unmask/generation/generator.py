@@ -81,10 +81,16 @@ class Generator:
 
     def frames(self) -> Iterator[Frame]:
         """Every step of all rows, in one batch, without their context."""
+        if not self.job.canvases:
+            return iter(())
+        if self.job.rows > 1:
+            raise UnmaskError(
+                "the text is longer than the model, which reads it in several rows: its steps cannot be "
+                "streamed; leave streaming out or shorten the text"
+            )
         if len({len(row) for row in self.job.canvases}) > 1:
             raise UnmaskError(
-                "the text is longer than the model and its rows differ in length: its steps cannot be "
-                "streamed; leave streaming out or shorten the text"
+                "the rows differ in length: their steps cannot be streamed; leave streaming out"
             )
         if len(self.job.canvases) > self.sampling.batch:
             raise UnmaskError(
@@ -161,7 +167,8 @@ class Generator:
     def _ends_sentences(self) -> bool:
         """True if a text may get an EOS after its last sentence: no constraint holds for its end."""
         s = self.sampling
-        free = not (s.regex or s.include or s.allowed or self.job.target_only)
+        bound = s.regex or s.include or s.allowed or s.json_schema is not None
+        free = not (bound or self.job.target_only)
         return s.ending == "sentence" and free and self.task.eos_id is not None
 
     def _row_seed(self, row: int) -> int:
@@ -179,12 +186,17 @@ class Generator:
         if not self.job.revisable:
             return None
         places = torch.zeros_like(tokens, dtype=torch.bool)
-        places[:, self.job.fixed[rows[0]] : -1] = True
+        places[:, self.job.fixed[rows[0]] : tokens.shape[1] - self._closed] = True
         return places
+
+    @property
+    def _closed(self) -> bool:
+        """True if the rows of an edited text end with EOS."""
+        return self.bundle.tokenizer.vocabulary.eos_id is not None
 
     def _sampler(self) -> Sampler:
         bundle = self.bundle
-        longest = max(map(len, self.job.canvases))
+        longest = max(map(len, self.job.canvases), default=0)
         sampler = choose_sampler(
             self.sampling,
             bundle.method,
@@ -264,7 +276,10 @@ class Generator:
         """The result of one text from its filled rows, up to the first EOS behind the prompt."""
         tokenizer, job = self.bundle.tokenizer, self.job
         first, eos = job.fixed[text * job.rows], tokenizer.vocabulary.eos_id
-        ids = rows[0][0] if len(rows) == 1 else [i for row, _, _ in rows for i in row[first:-1]]
+        parts = [ids for ids, _, _ in rows]
+        if len(parts) > 1:
+            parts = [ids[first : len(ids) - self._closed] for ids in parts]
+        ids = [token for part in parts for token in part]
         end = len(ids)
         if job.ends and eos in ids[first:]:
             end = ids.index(eos, first)

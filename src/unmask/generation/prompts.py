@@ -11,13 +11,12 @@ from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.generation.guidance import first_tokens
-from unmask.generation.sampling_params import Length, SamplingParams
+from unmask.generation.sampling_params import MOST_TOKENS, Length, SamplingParams
 from unmask.methods.method import methods_that
 
 Prompt = str | Sequence[int]  # a text or its token ids
 Prompts = Prompt | Sequence[Prompt] | None
 LONGEST = 16  # longest text of length auto, in model lengths
-MOST_TOKENS = 2**20  # tokens of the longest text
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,8 @@ def rows_to_write(
                 f"source and target share a row of {bundle.length} tokens: give no larger length"
             )
         return _targets(bundle, first, listed, sampling.n, length, stop)
+    if length != "auto" and not hasattr(length, "__index__"):
+        raise UnmaskError(f"length is a number of tokens or auto, not {length!r}")
     if length == "auto":
         if bundle.tokenizer.vocabulary.eos_id is None or not stop:
             raise UnmaskError("length auto needs texts that end at EOS: give a number of tokens")
@@ -81,9 +82,10 @@ def prompt_list(prompts: Prompts) -> list[Prompt]:
         raise UnmaskError(
             f"a prompt is a text or a list of ids, not {prompts!r}: n is the number of texts"
         )
-    if prompts and all(hasattr(part, "__index__") for part in prompts):
-        return [cast(Sequence[int], prompts)]
-    return list(cast(Sequence[Prompt], prompts))
+    parts = list(prompts)
+    if parts and all(hasattr(part, "__index__") for part in parts):
+        return [cast(Sequence[int], parts)]
+    return cast(list[Prompt], parts)
 
 
 def prompt_ids(tokenizer: Tokenizer, first: list[int], prompt: Prompt) -> list[int]:
@@ -183,6 +185,8 @@ def rows_to_fill(
                 f"the text has {gaps} tokens to fill and the model reads {longest}: shorten the gaps"
             )
         ids = parse_blanks(text, tokenizer)
+    elif not isinstance(text, Iterable):
+        raise UnmaskError(f"fill takes a text or a list of ids, not {text!r}")
     else:
         ids = checked_ids(tokenizer, text)
     if tokenizer.vocabulary.mask_id not in ids:

@@ -25,6 +25,7 @@ else:  # their modules import torch, and no surface parses values of these types
     Bundle = OrderPolicy = Sampler = Any
 
 Length = int | Literal["auto"] | None
+MOST_TOKENS = 2**20  # tokens of the longest text
 _OF_THE_SAMPLER = ("sampler", "steps")  # defaults that a given sampler replaces
 _OF_THE_LENGTH = ("length", "steps", "ending")  # defaults that do not apply to a given text
 _WRITING = ("prompts", "length", "stop", "context")  # further arguments of `generate`
@@ -251,8 +252,8 @@ def _length(value: Any) -> int:
     from unmask.config.values import _value
 
     length: int = _value(int, "length", value)
-    if length < 2:
-        raise UnmaskError(f"length must be 2 or more, not {length}")
+    if not 2 <= length <= MOST_TOKENS:
+        raise UnmaskError(f"length must be 2 or more, and {MOST_TOKENS} at most, not {length}")
     return length
 
 
@@ -262,8 +263,13 @@ def params_to_generate(
     """The options and the length of `generate`: the given ones, completed by the model's defaults.
 
     With a given sampler, the model's default for `steps` does not apply: it is for the default sampler.
+    A grid that lists times has its own number of steps.
     """
+    from unmask.samplers.core.time_grid import given_times  # imports torch
+
     applied = dict(defaults)
+    if isinstance(grid := options.get("grid"), str) and given_times(grid) is not None:
+        applied.pop("steps", None)
     default_length = applied.pop("length", None)
     if options.get("sampler") is not None:
         applied = {name: applied[name] for name in applied if name not in _OF_THE_SAMPLER}

@@ -194,13 +194,15 @@ def plan(
     """Memory and time of a configuration on `gpus` GPUs, in bf16 and compiled."""
     machine = machine or Machine()
     training = config.training
+    if vocabulary is not None and vocabulary < 2:
+        raise UnmaskError(f"--vocabulary must be 2 or more, not {vocabulary}")
     if gpus < 1:
         raise UnmaskError(f"--gpus must be 1 or more, not {gpus}")
     if training.batch % gpus:
         raise UnmaskError(
             f"training.batch {training.batch} does not split over {gpus} GPUs: choose a multiple"
         )
-    work = work_of(config, vocabulary or _vocabulary(config))
+    work = work_of(config, _vocabulary(config) if vocabulary is None else vocabulary)
     strategies = ["ddp", "fsdp"] if gpus > 1 else ["plain"]
     options = [
         _option(work, machine, gpus, training.batch // gpus, strategy, recompute)

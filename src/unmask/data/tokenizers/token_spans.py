@@ -20,6 +20,12 @@ def shown(ids: list[int], tokenizer: Tokenizer) -> list[int]:
     return ids[: ids.index(v.eos_id, first)] if v.eos_id in ids[first:] else ids
 
 
+def finished_text(ids: list[int], tokenizer: Tokenizer, conditional: bool) -> str:
+    """The text of a filled row up to its first EOS; of a row of a pair, the target."""
+    first = start(ids, tokenizer) if conditional else 0
+    return tokenizer.decode(shown(ids[first:], tokenizer))
+
+
 def spans(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """The text that each token adds; joined, they are the decoded text.
 
