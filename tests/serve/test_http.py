@@ -435,7 +435,8 @@ def test_a_score_is_the_bound_with_its_error(server, models):
     assert exact["certificate"] == "exact" and exact["error"] == 0
     refused = post(server, "/v1/score", {"texts": "a" * 3000})
     assert refused.status_code == 400 and "2048 tokens" in refused.json()["error"]["message"]
-    assert post(server, "/v1/score", {"texts": [["a", "b"]]}).status_code == 400
+    refused = post(server, "/v1/score", {"texts": [["a", "b"]]})
+    assert refused.status_code == 400 and "not pairs" in refused.json()["error"]["message"]
 
 
 def events(response: httpx.Response) -> list[tuple[str, dict]]:
@@ -459,6 +460,9 @@ def test_every_frame_is_sent(server, models):
         for row, changed in zip(frame["rows"], theirs.changed, strict=True):
             assert row["changed"] == changed.nonzero()[:, 0].tolist()
     assert done["texts"] == [str(r) for r in models["words"].fill(body["fill"], seed=6, n=2)]
+    for seed in range(4):  # a text ends at its first EOS
+        [(_, done)] = events(post(server, "/v1/stream", {"prompt": "Tom", "seed": seed}))[-1:]
+        assert done["texts"] == [models["words"].generate("Tom", seed=seed)[0].text]
     edited = events(post(server, "/v1/stream", {"edit": "The cat.", "remask": 0.5, "seed": 1}))
     assert edited[-1][0] == "done"
     assert post(server, "/v1/stream", {"prompt": "a", "fill": "[MASK]"}).status_code == 400

@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
+from unmask.data.tokenizers.token_spans import finished_text
 from unmask.errors import UnmaskError
-from unmask.generation.prompts import MOST_TOKENS
-from unmask.generation.sampling_params import EDITING, Length, params_to_generate
+from unmask.generation.sampling_params import EDITING, MOST_TOKENS, Length, params_to_generate
 from unmask.model import Model
 from unmask.samplers.core.canvas import Frame
 from unmask.serve.execution.engine import Engine
@@ -63,7 +63,7 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
 
         frames = engine.run(name, job)
         first = await anext(frames)  # an error before the stream is a plain response
-        return Events(_events(name, seed, first, frames))
+        return Events(_events(name, seed, first, frames, engine.models[name]))
 
     return routes
 
@@ -185,7 +185,11 @@ def check_text(model: Model, text: str, settings: ServerLimits) -> None:
 
 
 async def _events(
-    name: str, seed: int, first: dict[str, Any], frames: AsyncGenerator[dict[str, Any], None]
+    name: str,
+    seed: int,
+    first: dict[str, Any],
+    frames: AsyncGenerator[dict[str, Any], None],
+    model: Model,
 ) -> AsyncGenerator[str, None]:
     """Frames as server-sent events; an error ends them with an error event. Closing it stops the job."""
     last = first
@@ -197,5 +201,6 @@ async def _events(
         except Exception as error:
             yield event(problem_of(error).content, "error")
             return
-    texts = [row["text"] for row in last["rows"]]
+    rows = [row["ids"] for row in last["rows"]]
+    texts = [finished_text(ids, model.tokenizer, model.conditional) for ids in rows]
     yield event({"model": name, "seed": seed, "texts": texts}, "done")

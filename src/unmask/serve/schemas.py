@@ -208,10 +208,13 @@ class Watching(Sampled):
     style: Name | None = Field(None, description="class label of the edited text")
 
 
+Pair = Annotated[tuple[str, str], Field(strict=False)]  # an array in JSON
+
+
 class Scoring(ApiRequest):
     """Texts to score; a model of pairs takes pairs of source and target."""
 
-    texts: str | Annotated[list[str | tuple[str, str]], Field(min_length=1, strict=False)] = Field(
+    texts: str | Annotated[list[str | Pair], Field(min_length=1, strict=False)] = Field(
         description="a text, several texts, or pairs"
     )
     draws: int = Field(8, ge=1, description="noise draws of each row: more give a smaller error")

@@ -144,7 +144,7 @@ def _continuation(
     if model.conditional:
         stop, length = min(stop, model.length), min(length, model.length)
     sent = ids if isinstance(prompt, str) else list(prompt)
-    options = {"prompts": prompt, "length": length} if request.max_tokens else {}
+    options = {"prompts": [prompt], "length": length} if request.max_tokens else {}
     prompt_tokens = len(given) - len(first)
     return Task(options, len(first), len(given), stop, given, sent, prompt_tokens, ends=True)
 
