@@ -88,6 +88,12 @@ def test_a_mistake_in_measuring_is_one_line(model, data, options, message):
     assert message in one_line(caught)
 
 
+def test_a_row_without_room_for_a_text_is_one_line(model):
+    with pytest.raises(UnmaskError, match="rows of 0 tokens have no room") as caught:
+        model.embed(["The cat."], length=0)
+    one_line(caught)
+
+
 def test_an_autoregressive_model_has_one_sampler(left_to_right):
     for sampler in ("ancestral", Ancestral(4)):
         with pytest.raises(UnmaskError, match="left_to_right") as caught:

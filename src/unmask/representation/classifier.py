@@ -95,7 +95,8 @@ def rows_for(
     Returns:
         The rows.
     """
-    longest = min(length or bundle.length, bundle.method.backbone.longest or bundle.length)
+    wanted = bundle.length if length is None else length
+    longest = min(wanted, bundle.method.backbone.longest or bundle.length)
     separators = _classifier(bundle).config.separators
     return sentence_rows(sentences, bundle.tokenizer, longest, separators)
 

@@ -25,7 +25,8 @@ def embedding_rows(bundle: Bundle, texts: Sequence[str], length: int | None = No
     Returns:
         The rows.
     """
-    longest = min(length or bundle.length, bundle.method.backbone.longest or bundle.length)
+    wanted = bundle.length if length is None else length
+    longest = min(wanted, bundle.method.backbone.longest or bundle.length)
     return sentence_rows(texts, bundle.tokenizer, longest)
 
 
