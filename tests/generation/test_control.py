@@ -331,10 +331,12 @@ def test_the_least_likely_tokens_are_rewritten(model):
     assert strange <= {int(column) - 1 for column in hidden[0].nonzero()}
 
 
-def test_the_last_base_of_dna_may_be_rewritten():
+def test_dna_is_edited_to_its_last_base_and_constrained_in_lower_case():
     """Rows of the shipped model `dna` have no EOS."""
     dna = unmask.load("dna", device="cpu")
     assert len({result.text for result in dna.edit("A", sampler="gibbs", n=8)}) > 1
+    [result] = dna.generate(length=40, steps=8, ban=["aa"], include=["gattaca"])  # as prompts
+    assert "GATTACA" in result.text and "AA" not in result.text
     text = "ACGT" * 257  # two rows
     [result] = dna.edit(text, remask_span=(5, 8), steps=1)
     assert (len(result.text), result.text[8:]) == (len(text), text[8:])

@@ -61,8 +61,11 @@ def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: SamplingPa
         if not tokens:
             raise UnmaskError(f"no token is allowed at position {position}: give at least one")
         allowed[lead + position] = {_token(tokenizer, token) for token in tokens}
-    phrases = tuple(sampling.ban), tuple(sampling.include)
-    return Constraint(sampling.regex, *phrases, allowed, sampling.json_schema)
+    ban, include = (
+        tuple(_cased(tokenizer, phrase) for phrase in phrases)
+        for phrases in (sampling.ban, sampling.include)
+    )
+    return Constraint(sampling.regex, ban, include, allowed, sampling.json_schema)
 
 
 def _token(tokenizer: Tokenizer, token: str | int) -> int:
@@ -75,6 +78,12 @@ def _token(tokenizer: Tokenizer, token: str | int) -> int:
             f"{token!r} in allowed is {len(ids)} tokens, not one: give single tokens, or ids"
         )
     return ids[0]
+
+
+def _cased(tokenizer: Tokenizer, phrase: str) -> str:
+    """A phrase in the case of the tokenizer's texts: that of DNA has upper case only."""
+    written = tokenizer.decode(tokenizer.encode(phrase))
+    return written if written.lower() == phrase.lower() else phrase
 
 
 def _spellings(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
