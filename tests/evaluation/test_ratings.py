@@ -21,6 +21,7 @@ from unmask.evaluation.ratings.comparisons import REAL, attention_checks, compar
 from unmask.evaluation.ratings.rated_texts import texts_to_rate
 from unmask.evaluation.ratings.rating_file import RatingFile
 from unmask.evaluation.ratings.rating_report import rating_report
+from unmask.files.lock import only_user
 
 
 def made(path: Path, n: int = 6, models: str = "ab", checks: int = 2) -> RatingFile:
@@ -189,6 +190,16 @@ def test_a_vote_is_refused_if_the_file_is_gone(tmp_path):
     (tmp_path / "moved.jsonl").rename(file.path)
     file.vote("anna", shown.id, 1)
     assert len(RatingFile.read(file.path).votes) == 1
+
+
+def test_one_process_serves_a_file(tmp_path):
+    file = made(tmp_path / "r.jsonl")
+    with only_user(file.path):
+        with pytest.raises(UnmaskError, match="another process uses"), only_user(file.path):
+            pass
+        file.vote("anna", file.next("anna").id, 1)  # its own votes are written
+    with only_user(file.path):
+        assert len(RatingFile.read(file.path).votes) == 1
 
 
 def test_texts_belong_to_their_prompts(tmp_path):

@@ -40,7 +40,7 @@ def drawn_places(model: Bundle, x: Tokens, valid: Valid, given: Valid | None) ->
     v = model.tokenizer.vocabulary
     if model.method.backbone.predicts_length:
         valid = valid & ~last_of(valid)
-    never = torch.tensor([*v.label_ids, *([] if v.bos_id is None else [v.bos_id])])
+    never = torch.tensor([*v.label_ids, *([] if v.bos_id is None else [v.bos_id])], dtype=x.dtype)
     return targets(valid, given) & ~torch.isin(x, never)
 
 
