@@ -151,7 +151,7 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
             )
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.set_yscale("log", base=2)
+        axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
         axes.set(

@@ -15,7 +15,7 @@ autoregressive model learns more from few epochs, so it is the teacher here (seq
 3. `write`: the teacher writes stories at temperature 1 without truncation, in batches of ROWS rows.
    A story that has no end within 512 tokens is left out. The teacher is `stories-ar`, of this run or of the package.
 4. `stories` starts from `wiki`, of this run or of the package, and trains on a mixture of the real and the written stories, and
-   of Wikipedia with `--wiki SHARE`. Without Wikipedia it overfits on the real stories.
+   of Wikipedia with `--wiki SHARE`. Wikipedia delays overfitting and costs steps: run 4 of docs/reference/models.md was worse with it.
 
 Two percent of the real stories are held out. No stage trains on them, and the bounds of all stories models are of them.
 
