@@ -5,6 +5,7 @@
     python benchmarks/shipped_models.py --out OUT --stages stories   # continues
     python benchmarks/shipped_models.py --out OUT --stages write stories --start MODEL   # trains MODEL further
     python benchmarks/shipped_models.py --join OUT --to models       # puts the parts of each model together
+    python benchmarks/shipped_models.py --average A B --to models/stories   # the mean of two models
     python benchmarks/shipped_models.py --tiny --runs RUNS --out OUT # all stages with tiny networks
 
 `stories` has little text: 3.4M tokens. A masked diffusion model that repeats them a hundred times overfits. An
@@ -574,6 +575,19 @@ def join(source: Path, target: Path) -> None:
         print(f"{target / name}: {len(parts)} parts")
 
 
+def average(first: str, second: str, target: Path) -> None:
+    """Saves the mean of the weights of two models with the settings of the second one, in int8."""
+    import torch
+
+    import unmask
+
+    model, other = unmask.load(second), dict(unmask.load(first).method.named_parameters())
+    with torch.no_grad():
+        for name, weight in model.method.named_parameters():
+            weight.lerp_(other[name], 0.5)
+    model.save(target, precision="int8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to run")
@@ -596,13 +610,17 @@ def main() -> None:
     )
     parser.add_argument("--tiny", action="store_true", help="tiny networks, to try the script")
     parser.add_argument("--join", help="folder of the parts of exported models")
-    parser.add_argument("--to", default="models", help="folder of the joined models")
+    parser.add_argument("--average", nargs=2, metavar="MODEL", help="two runs of one network")
+    parser.add_argument("--to", default="models", help="folder of the joined or averaged models")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     for name in ("--began", "--until"):
         parser.add_argument(name, type=float, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.join:
         join(Path(args.join), Path(args.to))
+        return
+    if args.average:
+        average(*args.average, Path(args.to))
         return
     args.began = args.began or time.time()
     args.until = args.until or args.began + args.seconds - CLOSING

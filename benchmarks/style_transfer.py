@@ -275,7 +275,8 @@ def draw(file: Path, picture: Path) -> None:
             style = {} if weight else {"color": "black", "linestyle": "--"}
             x = [row["cosine"] for row in mine]
             axes.errorbar(x, y, np.abs(ends - y), marker="o", capsize=2, label=name, **style)
-        axes.set(title=f"tokens by {choice}", xlabel="cosine to the source")
+        title = "random tokens" if choice == "random" else f"tokens by {choice}"
+        axes.set(title=title, xlabel="cosine to the source")
         axes.grid(alpha=0.2)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("share with the new style")
