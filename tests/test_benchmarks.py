@@ -793,3 +793,10 @@ def test_shipped_models(tmp_path):
         assert (
             model.tokenizer.fingerprint == unmask.load("wiki", device="cpu").tokenizer.fingerprint
         )
+    pair = [str(tmp_path / "models" / name) for name in ("wiki", "stories")]
+    mean = str(tmp_path / "models" / "mean")
+    subprocess.run([sys.executable, str(script), "--average", *pair, "--to", mean], check=True)
+    a, b, middle = (
+        unmask.load(name, device="cpu").method.backbone.embedding.weight for name in (*pair, mean)
+    )
+    torch.testing.assert_close(middle, (a + b) / 2, atol=0.02, rtol=0)
