@@ -244,5 +244,6 @@ def test_a_shipped_model_is_small_measured_and_works(name):
     assert len(facts["samples"]) == 10
     assert facts["bound"]["bits_per_byte_error"] < 0.01 * facts["bound"]["bits_per_byte"]
     model = unmask.load(name)
+    assert model.digest == facts["weights"]
     assert model.length >= 256
     assert str(model.generate(length=16, seed=0)[0]) == str(model.generate(length=16, seed=0)[0])
