@@ -25,8 +25,8 @@ OUTSIDE = {  # pages of the repository that are not in docs/, and their places i
     **{
         name: name
         for name in (
-            *("benchmarks/README.md", "benchmarks/quality.md", "benchmarks/baselines.md"),
-            "benchmarks/dna.md",
+            *("benchmarks/README.md", "benchmarks/quality.md", "benchmarks/stories.md"),
+            *("benchmarks/baselines.md", "benchmarks/dna.md"),
             "examples/README.md",
         )
     },
