@@ -293,9 +293,10 @@ def table(rows: list[dict[str, Any]], against: str) -> Iterator[str]:
             for seed, run in runs.items()
             if seed in other and last in run["bounds"] and last in other[seed]["bounds"]
         ]
-        pace = statistics.median(run["step_ms"] for run in runs.values())
+        times = [run["step_ms"] for run in runs.values() if "step_ms" in run]
+        pace = f"{statistics.median(times):.1f}" if times else "–"
         difference = _mean(pairs) if setting != against else "–"
-        line = [setting, shape, str(len(runs)), f"{pace:.1f}", *cells, difference]
+        line = [setting, shape, str(len(runs)), pace, *cells, difference]
         yield f"| {' | '.join(line)} |"
 
 
