@@ -192,6 +192,14 @@ def test_a_gated_sum_is_its_formula(length, channels, directions, dtype):
     assert_kernels_agree(plain, parts, formula)
 
 
+def test_a_constant_in_graphs_has_the_mark_of_torch():
+    def constant() -> bool:
+        return True
+
+    mark = vars(torch.compiler.assume_constant_result(lambda: True))
+    assert mark and vars(availability.constant_in_graphs(constant)) == mark
+
+
 def test_without_a_c_compiler_torch_does_the_work_of_kernels(monkeypatch):
     def draw(*_: object) -> None:
         raise RuntimeError("Failed to find C compiler.\nPlease specify one")

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from unmask.runtime.kernels.availability import block_kernels_available
+from unmask.runtime.kernels.availability import block_kernels_available, constant_in_graphs
 
 Rows = Float[Tensor, "rows length channels"]
 Direction = tuple[Rows, Rows, Float[Tensor, "channels"]]
@@ -44,7 +44,7 @@ def gated_sum(z: Rows, directions: Sequence[Direction]) -> Rows:
     return (total * F.silu(z)).to(z.dtype)
 
 
-@torch.compiler.assume_constant_result  # a trace cannot launch the kernels that this tries
+@constant_in_graphs  # a trace cannot launch the kernels that this tries
 def _kernels_run() -> bool:
     return block_kernels_available()
 

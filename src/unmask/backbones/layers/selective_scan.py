@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.backbones.layers import scan_passes
-from unmask.runtime.kernels.availability import scan_kernels_available
+from unmask.runtime.kernels.availability import constant_in_graphs, scan_kernels_available
 
 
 def selective_scan(
@@ -58,7 +58,7 @@ def selective_scan(
     return y, last
 
 
-@torch.compiler.assume_constant_result  # a trace cannot launch the kernels that this tries
+@constant_in_graphs  # a trace cannot launch the kernels that this tries
 def _kernels_run(states: int) -> bool:
     return scan_kernels_available() and states <= _passes(True).MOST_STATES
 

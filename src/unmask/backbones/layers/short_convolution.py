@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from unmask.runtime.kernels.availability import block_kernels_available
+from unmask.runtime.kernels.availability import block_kernels_available, constant_in_graphs
 
 
 def short_convolution(
@@ -51,7 +51,7 @@ def short_convolution(
     return (F.silu(y) if silu else y).to(u.dtype)
 
 
-@torch.compiler.assume_constant_result  # a trace cannot launch the kernels that this tries
+@constant_in_graphs  # a trace cannot launch the kernels that this tries
 def _kernels_run(width: int) -> bool:
     return block_kernels_available() and width <= _kernels().MOST
 
