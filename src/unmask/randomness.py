@@ -2,7 +2,8 @@
 
 import hashlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,14 @@ def _block(seed: int, name: str, step: int, first_row: int, rows: int, width: in
     philox = np.random.Philox(key=_key(seed, name), counter=counter)
     uniforms = np.random.Generator(philox).random(rows * blocks * _BLOCK)
     return uniforms.reshape(rows, blocks * _BLOCK)[:, :width]
+
+
+@contextmanager
+def torch_seed(seed: int) -> Iterator[None]:
+    """Seeds torch's random numbers on the CPU, for initial weights, and restores their state afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 @dataclass(frozen=True)

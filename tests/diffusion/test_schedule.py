@@ -104,7 +104,7 @@ def test_second_moment_has_the_gradient_of_the_real_one():
 
     r = 1 - built.alpha(t).detach()
     loss = -built.alpha_prime(t).detach() * weight_at(r)
-    built.second_moment(t, loss, torch.ones_like(t)).backward()
+    built.second_moment(t, loss, torch.ones_like(t)).mean().backward()
 
     for index in range(built.degree):
         moved = []
@@ -129,7 +129,7 @@ def test_descending_the_second_moment_lowers_the_variance_and_keeps_the_mean():
     before = losses()
     for _ in range(100):
         optimizer.zero_grad()
-        built.second_moment(t, losses(), torch.ones_like(t)).backward()
+        built.second_moment(t, losses(), torch.ones_like(t)).mean().backward()
         optimizer.step()
     after = losses()
     assert after.var() < 0.2 * before.var()

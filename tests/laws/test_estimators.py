@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from builders import known, schedule
+from builders import known, schedule, small_method
 from kit import Language, expected_terms, gauss_legendre, table_method
 
 from unmask.diffusion.categorical import binomial
@@ -221,3 +221,12 @@ def test_stepped_times_lie_on_the_grid(times, steps):
     torch.testing.assert_close(ticks, ticks.round())
     assert (ticks.round() >= 1).all()
     assert (noise.t <= 1).all()
+
+
+@pytest.mark.parametrize("name", ["udlm", "duo", "diffusion_bert"])
+def test_bounds_without_a_time_sampler_have_a_finite_variance(name):
+    """Near t = 0 a token has noise with probability t and weighs 1/t, so importance^2 / t must be bounded."""
+    rows = 4096
+    noise = small_method(name).noise(RowStream(0, 0, range(rows), rows), torch.ones(rows, 4).bool())
+    assert float(noise.importance.mean()) == pytest.approx(1, rel=0.01)
+    assert float((noise.importance**2 / noise.t).max()) < 50  # uniform times: more than the rows

@@ -118,6 +118,18 @@ def test_fine_tuning_trains_the_selected_parameters(model, how):
     assert torch.equal(model.method.backbone.embedding.weight, before["backbone.embedding.weight"])
 
 
+def test_an_interrupted_fine_tuning_leaves_a_usable_model(model, monkeypatch):
+    found = classifier_of(model, 2, pooling="mean")
+
+    def interrupt(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unmask.training.fine_tune.learning_rate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fine_tune(found, TEXTS, KINDS, FineTuning(epochs=2, batch=2))
+    assert not found.method.training and found.method.backbone.dropout_keys is None
+
+
 @needs_gpu
 def test_steps_of_a_graph_have_the_losses_of_plain_steps(model):
     fitted = []

@@ -84,7 +84,10 @@ def train(settings: dict[str, str], run: Path, **options) -> unmask.Model:
 
 
 def test_a_run_starts_from_another_models_weights_and_tokenizer(settings, model, tmp_path):
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
     begun = train(settings, tmp_path / "run")
+    assert torch.equal(torch.get_rng_state(), state)  # the random numbers of the user
     assert begun.tokenizer.fingerprint == model.tokenizer.fingerprint
     for name, weight in begun.method.state_dict().items():
         assert torch.allclose(weight, model.method.state_dict()[name], atol=1e-9), name
@@ -101,6 +104,20 @@ def test_a_method_of_vectors_reuses_the_layers_between_the_first_and_the_last(
         if ".embedding." not in name and ".head." not in name:
             assert torch.allclose(weight, begun[name], atol=1e-9), name
     assert begun["backbone.embedding.weight"].shape == (32, 32)  # two codes of 16 -> the width
+
+
+def test_a_run_starts_from_a_model_with_another_schedule_or_method(settings, tmp_path):
+    ways = {
+        "learned": {"schedule": "learned"},
+        "bert": {"method": "diffusion_bert"},
+        "plain": {},
+    }
+    start = settings["init_from"]
+    for name, own in ways.items():
+        begun = train(settings | own | {"init_from": start}, tmp_path / name)
+        weights = unmask.load(start).method.backbone.state_dict()
+        torch.testing.assert_close(begun.method.backbone.state_dict(), weights, rtol=0, atol=1e-9)
+        start = str(tmp_path / name)
 
 
 def test_a_resumed_run_does_not_need_the_model_that_it_started_from(settings, run, tmp_path):

@@ -44,6 +44,20 @@ def products(monkeypatch) -> set[bool]:
     return seen
 
 
+@pytest.mark.parametrize("warn_only", [True, False])
+def test_deterministic_kernels_leave_the_mode_of_the_user(warn_only):
+    torch.use_deterministic_algorithms(True, warn_only=warn_only)
+    try:
+        for wanted in (False, True):
+            with module.deterministic(wanted):
+                during = torch.is_deterministic_algorithms_warn_only_enabled()
+                assert during == (warn_only and not wanted)
+            assert torch.is_deterministic_algorithms_warn_only_enabled() == warn_only
+            assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_a_missing_device_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UnmaskError, match="cuda"):

@@ -279,8 +279,8 @@ class Learned(nn.Module, Schedule):
 
     def second_moment(
         self, t: Times, loss: Float[Tensor, "*batch"], importance: Float[Tensor, "*batch"]
-    ) -> Float[Tensor, ""]:
-        """Estimate of E[loss^2] under uniform times, differentiable in this schedule.
+    ) -> Float[Tensor, "*batch"]:
+        """Estimates of E[loss^2] under uniform times, differentiable in this schedule.
 
         The mean of the bound does not depend on the schedule, so a lower second moment is a lower
         variance. With the mask ratio r = 1 - alpha, the loss is r'(t) g(r), and the second moment
@@ -292,13 +292,13 @@ class Learned(nn.Module, Schedule):
             importance: Importance weights of the times.
 
         Returns:
-            The mean over the times.
+            The estimate of each time.
         """
         drawn = self.alpha_prime(t).detach()
         alpha = self.alpha(t)
         # t(r) at fixed r: its value is t, and its gradient is dt = -d alpha / alpha'
         t_of_r = t - (alpha - alpha.detach()) / drawn
-        return (importance * loss.detach() ** 2 * self.alpha_prime(t_of_r) / drawn).mean()
+        return importance * loss.detach() ** 2 * self.alpha_prime(t_of_r) / drawn
 
 
 def spindle_alpha(t: Tensor, information: Tensor, weight: float) -> Tensor:

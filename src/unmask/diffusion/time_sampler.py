@@ -90,7 +90,7 @@ TIME_SAMPLERS: Registry[TimeSampler] = Registry("time sampler")
 MOST_STEPS = 1_000_000  # most steps whose times are in memory at once
 
 
-class _TimeFirst(TimeSampler):
+class TimeFirst(TimeSampler):
     """Draws times in (0, 1], then masks each token with probability 1 - alpha(t)."""
 
     t_min: float = 0.0
@@ -99,17 +99,28 @@ class _TimeFirst(TimeSampler):
     def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
         """Times in (0, 1] from uniforms, and their importance: 1 / density."""
 
+    def row_times(self, stream: RowStream, steps: int = 0) -> tuple[PerRow, PerRow]:
+        """Times of the rows of a stream, and their importance.
+
+        Args:
+            stream: Randomness of the rows.
+            steps: T of a T-step bound, with t in {1/T, ..., 1}; 0 is continuous time, from t_min on.
+        """
+        t, importance = self.times(1 - stream.uniform("time", 1)[:, 0], stream)
+        if steps:
+            return torch.ceil(t * steps) / steps, importance
+        return self.t_min + (1 - self.t_min) * t, importance * (1 - self.t_min)
+
     @torch.no_grad()
     def draw(self, stream: RowStream, valid: Tokens, schedule: Schedule, steps: int = 0) -> Noise:
-        t, importance = self.times(1 - stream.uniform("time", 1)[:, 0], stream)
+        t, importance = self.row_times(stream, steps)
         t_min = 0.0 if steps else self.t_min
-        t = torch.ceil(t * steps) / steps if steps else t_min + (1 - t_min) * t
         u = stream.uniform("mask", valid.shape[1])
         first, last = schedule.alpha(torch.tensor([1.0, t_min], dtype=torch.float64))
         return Noise(
             t=t,
             masked=masked_tokens(u, schedule.alpha(t), valid),
-            importance=importance * (1 - t_min),
+            importance=importance,
             unstarted=float(first),
             unfinished=masked_tokens(u, last.expand(len(t)), valid),
             t_min=t_min,
@@ -117,7 +128,7 @@ class _TimeFirst(TimeSampler):
 
 
 @dataclass(frozen=True)
-class _Cut(_TimeFirst):
+class _Cut(TimeFirst):
     """Times of at least t_min. Smaller times have weights of 1/t, which add variance to the gradient."""
 
     t_min: float = 1e-3
@@ -147,7 +158,7 @@ class Stratified(_Cut):
 
 @TIME_SAMPLERS.register("importance")
 @dataclass(frozen=True)
-class Importance(_TimeFirst):
+class Importance(TimeFirst):
     """Stratified times with a mixture density of 1/(2 sqrt t), 1 and 2t.
 
     It draws more times where the loss varies most. Near t = 0 the rare masked tokens weigh 1/t, so

@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import spindle_alpha, spindle_rate
-from unmask.diffusion.time_sampler import RowNoise, TimeSampler
+from unmask.diffusion.time_sampler import (
+    Importance,
+    RowNoise,
+    Stratified,
+    TimeFirst,
+    TimeSampler,
+)
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import RowLoss, projection_loss
 from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy, token_tensors
@@ -97,17 +103,17 @@ class DiffusionBERT(MaskedDiffusion):
     def noise(  # type: ignore[override]
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
     ) -> MaskUniforms:
-        return self._draw(stream, valid, 0.0)
+        # under uniform times the variance of the loss is infinite
+        return self._draw(stream, valid, Importance())
 
     def training_noise(self, stream: RowStream, valid: Valid) -> MaskUniforms:
         """Noise without the smallest times. The bound covers all times and has no other terms."""
-        return self._draw(stream, valid, self.config.t_min)
+        return self._draw(stream, valid, Stratified(self.config.t_min))
 
-    def _draw(self, stream: RowStream, valid: Valid, t_min: float) -> MaskUniforms:
-        t = (stream.strata() + 1 - stream.uniform("time", 1)[:, 0]) / stream.total
-        t = t_min + (1 - t_min) * t
+    def _draw(self, stream: RowStream, valid: Valid, times: TimeFirst) -> MaskUniforms:
+        t, importance = times.row_times(stream)
         uniforms = stream.uniform("mask", valid.shape[1]).masked_fill(~valid.cpu(), 1.0)
-        return MaskUniforms(t, uniforms, torch.full_like(t, 1 - t_min))
+        return MaskUniforms(t, uniforms, importance)
 
     def noise_key(self, noise: RowNoise) -> None:  # type: ignore[override]
         return None

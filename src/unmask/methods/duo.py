@@ -18,7 +18,7 @@ from unmask.diffusion.duality import (
     tempered_softmax,
 )
 from unmask.diffusion.parameterization import subs_log_probs
-from unmask.diffusion.time_sampler import RowNoise
+from unmask.diffusion.time_sampler import RowNoise, Stratified
 from unmask.errors import UnmaskError, unknown
 from unmask.methods.compute.chunked_loss import projection_loss
 from unmask.methods.masked_diffusion import token_tensors
@@ -227,7 +227,7 @@ class DuoDistilled(UDLM):
     ) -> dict[str, Tensor]:
         number = self._begin_round(stream.step)
         scored = targets(valid, given)
-        noise = self._draw(stream, scored, self.config.t_min)
+        noise = self._draw(stream, scored, Stratified(self.config.t_min))
         s = (noise.t - self.config.step_size * 2**number).clamp(min=0)
         chance = (1 - self.schedule.alpha(s))[:, None]
         earlier = replace(

@@ -348,5 +348,6 @@ class MaskedDiffusion(Method):
         """Adds a term of value 0 whose gradient lowers the variance of the bound under a learned schedule."""
         lengths = scored.sum(1).cpu().double().clamp(min=1)  # a row may be all padding
         by_row = losses.per_token().sum(1).cpu().double() / lengths / noise.importance
-        moment = schedule.second_moment(noise.t, by_row, noise.importance) * lengths.sum()
+        moments = schedule.second_moment(noise.t, by_row, noise.importance)
+        moment = (moments * lengths).sum()  # a sum over rows, as the loss: micro-batches add up
         return replace(losses, total=losses.total + (moment - moment.detach()).to(losses.total))

@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from unmask.diffusion.nelbo import UniformMarginals, uniform_rate_divergence
+from unmask.diffusion.time_sampler import Stratified
 from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS
 from unmask.methods.uniform_diffusion import LEAST_NOISE, UniformDiffusion, UniformNoise
@@ -27,7 +28,7 @@ class UDLM(UniformDiffusion):
 
     def training_noise(self, stream: RowStream, valid: Valid) -> UniformNoise:
         """Noise without the smallest times. The bound covers all times and has no reconstruction term."""
-        return self._draw(stream, valid, self.config.t_min)
+        return self._draw(stream, valid, Stratified(self.config.t_min))
 
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
         alpha = self.schedule.alpha(t)

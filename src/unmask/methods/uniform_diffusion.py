@@ -18,7 +18,13 @@ from unmask.diffusion.nelbo import UniformMarginals, uniform_prior
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.process import UniformProcess
 from unmask.diffusion.schedule import Learned, Schedule
-from unmask.diffusion.time_sampler import RowNoise, TimeSampler
+from unmask.diffusion.time_sampler import (
+    Importance,
+    RowNoise,
+    Stratified,
+    TimeFirst,
+    TimeSampler,
+)
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import projection_loss
 from unmask.methods.masked_diffusion import LARGEST_SIGMA, token_tensors
@@ -119,20 +125,20 @@ class UniformDiffusion(UniformTokens):
     def noise(
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
     ) -> Replacements:
-        return self._draw(stream, valid, 0.0)
+        # in continuous time the variance of the loss is infinite under uniform times
+        return self._draw(stream, valid, Stratified(t_min=0.0) if self.steps else Importance())
 
     @torch.no_grad()
-    def _draw(self, stream: RowStream, valid: Valid, t_min: float) -> Replacements:
-        """Stratified times in (t_min, 1], and replaced tokens."""
+    def _draw(self, stream: RowStream, valid: Valid, times: TimeFirst) -> Replacements:
+        """Times, and replaced tokens."""
         length = valid.shape[1]
-        t = (stream.strata() + 1 - stream.uniform("time", 1)[:, 0]) / stream.total
-        t = torch.ceil(t * self.steps) / self.steps if self.steps else t_min + (1 - t_min) * t
+        t, importance = times.row_times(stream, self.steps)
         chance = (1 - self.schedule.alpha(t))[:, None]
         return Replacements(
             t=t,
             replaced=(stream.uniform("mask", length) < chance) & valid,
             other=self.process.tokens(stream.uniform("replacement", length)),
-            importance=torch.full_like(t, 1.0 if self.steps else 1 - t_min),
+            importance=importance,
         )
 
     def latents(self, x: Tokens, noise: UniformNoise) -> tuple[Tokens, Inputs]:

@@ -15,6 +15,7 @@ from unmask.data.rows.sentence_rows import Sentence, SentenceRows, sentence_rows
 from unmask.errors import UnmaskError
 from unmask.methods.method import Method
 from unmask.methods.sequence_classifier import SequenceClassifier, as_classifier
+from unmask.randomness import torch_seed
 from unmask.training.fine_tune import FineTuning, Fitted, fit, predict
 from unmask.training.lora import add_adapters, merged, remove_adapters
 from unmask.training.training_config import LoraConfig
@@ -59,8 +60,7 @@ def classifier_of(bundle: Bundle, classes: int, *, seed: int = 0, **settings: An
     except TypeError as error:
         raise UnmaskError(f"a sequence classifier has no such setting: {error}") from None
     config = replace(bundle.config, method=Choice("sequence_classifier", chosen))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch_seed(seed):
         method = build_method(config, bundle.tokenizer.vocabulary)
     start = _start(bundle.method)
     own = {

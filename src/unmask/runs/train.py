@@ -8,8 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from unmask.backbones.backbone import Backbone
 from unmask.config.components import build_method, outline
 from unmask.config.run_config import (
@@ -39,9 +37,9 @@ from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood, paired_difference
 from unmask.likelihood.figure_text import with_error
 from unmask.likelihood.measured_rows import token_counts
-from unmask.methods.method import METHODS, check_lengths
+from unmask.methods.method import METHODS, Method, check_lengths
 from unmask.model import Model
-from unmask.randomness import row_seeds
+from unmask.randomness import row_seeds, torch_seed
 from unmask.runs.auto_recipe import fitted
 from unmask.runs.shared_evaluation import Shard, sharded_bound, sharded_samples
 from unmask.runtime.device import resolve_device
@@ -179,14 +177,14 @@ def _prepared(
     fingerprint = {**to_dict(config), "corpus": data.train.facts}
     if checkpoint:  # before any file of the run changes
         group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
-    torch.manual_seed(config.seed)  # the initial weights
-    method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
+    with torch_seed(config.seed):
+        method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
+        if config.lora.rank:
+            add_adapters(method, config.lora)
     _check_pairs(method.backbone, data)
     if method.capabilities.token_schedule:
         counted = data.valid if isinstance(data.train, StreamRows) else data.train
         method.set_frequencies(token_counts(counted, data.tokenizer.vocabulary.size))
-    if config.lora.rank:
-        add_adapters(method, config.lora)
     model = Model(method, data.tokenizer, config, _usual(config, initial))
     valid = FirstRows(data.valid, config.training.validation_rows, config.seed)
 
@@ -297,7 +295,8 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
         raise UnmaskError(
             f"init_from {config.init_from} has another tokenizer than the one given: give none"
         )
-    method = build_method(config, found.tokenizer.vocabulary)
+    with torch_seed(config.seed):
+        method = build_method(config, found.tokenizer.vocabulary)
     fresh, network = (
         method.state_dict(),
         method.backbone.adapted(found.method.backbone.state_dict()),
@@ -306,8 +305,8 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
         **{n: t for n, t in found.method.state_dict().items() if not n.startswith(_NETWORK)},
         **{f"{_NETWORK}{name}": tensor for name, tensor in network.items()},
     }
-    # buffers of the method, which a model of another method does not have
-    own = {name for name, _ in method.named_buffers() if not name.startswith(_NETWORK)}
+    own, other = _own_tensors(method), _own_tensors(found.method)
+    given = {name: tensor for name, tensor in given.items() if name in fresh or name not in other}
     if method.capabilities.latent != found.method.capabilities.latent:
         # tokens and vectors have different first and last layers: only the layers between are taken
         own |= {name for name in fresh if not name.startswith(_NETWORK) or name.startswith(_ENDS)}
@@ -315,6 +314,14 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
     weights = {name: fresh[name] for name in own} | given
     load_weights(method, weights, f"init_from {config.init_from}")
     return Model(method, found.tokenizer, config, found.defaults)
+
+
+def _own_tensors(method: Method) -> set[str]:
+    """Names of the method's buffers and learned schedule, which a model of another method does not have."""
+    names = {name for name, _ in method.named_buffers()} | {
+        name for name, _ in method.named_parameters() if name.startswith("schedule.")
+    }
+    return {name for name in names if not name.startswith(_NETWORK)}
 
 
 def _usual(config: RunConfig, start: Model | None) -> Mapping[str, Any]:

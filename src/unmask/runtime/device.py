@@ -112,13 +112,14 @@ def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = 
 def deterministic(wanted: bool) -> Iterator[None]:
     """A context of deterministic kernels; an operation without such a kernel raises an error."""
     before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     if wanted:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs this variable
-    torch.use_deterministic_algorithms(wanted or before)
+        torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)
 
 
 def _cpu_computes_bf16() -> bool:

@@ -110,31 +110,35 @@ def fit(
     graph = settings.cuda_graph and device.type == "cuda"
     aligned = _GRAPH_ALIGNED if graph else ALIGNED
     update = _GraphSteps(take_step) if graph else take_step
-    with emulation(device, settings.precision):
-        for _ in range(settings.epochs):
-            method.train()
-            order = torch.randperm(len(rows), generator=generator)
-            keys = torch.randint(
-                -(2**31), 2**31, (len(rows), 2), dtype=torch.int32, generator=generator
-            ).to(device)
-            numbers, order = order.tolist(), order.to(device)
-            total = torch.zeros((), device=device)
-            for start in range(0, len(rows), settings.batch):
-                here = slice(start, start + settings.batch)
-                x, valid = rows.batch(numbers[here], order[here], aligned)
-                lr = learning_rate(step, config)
-                total += update(x, valid, wanted[order[here]], keys[here], lr)
-                step += 1
-            method.backbone.dropout_keys = None
-            method.eval()
-            losses.append(total / len(rows))
-            if score is None:
-                continue
-            scores.append(score())
-            if scores[-1] == max(scores) and scores.count(scores[-1]) == 1:
-                best = {name: tensor.clone() for name, tensor in method.state_dict().items()}
-            if settings.patience and len(scores) - 1 - _first_best(scores) >= settings.patience:
-                break
+    try:
+        with emulation(device, settings.precision):
+            for _ in range(settings.epochs):
+                method.train()
+                order = torch.randperm(len(rows), generator=generator)
+                keys = torch.randint(
+                    -(2**31), 2**31, (len(rows), 2), dtype=torch.int32, generator=generator
+                ).to(device)
+                numbers, order = order.tolist(), order.to(device)
+                total = torch.zeros((), device=device)
+                for start in range(0, len(rows), settings.batch):
+                    here = slice(start, start + settings.batch)
+                    x, valid = rows.batch(numbers[here], order[here], aligned)
+                    lr = learning_rate(step, config)
+                    total += update(x, valid, wanted[order[here]], keys[here], lr)
+                    step += 1
+                method.backbone.dropout_keys = None
+                method.eval()
+                losses.append(total / len(rows))
+                if score is None:
+                    continue
+                scores.append(score())
+                if scores[-1] == max(scores) and scores.count(scores[-1]) == 1:
+                    best = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+                if settings.patience and len(scores) - 1 - _first_best(scores) >= settings.patience:
+                    break
+    finally:  # an interrupted model stays usable
+        method.backbone.dropout_keys = None
+        method.eval()
     if best:
         method.load_state_dict(best)
     means = torch.stack(losses).tolist()
