@@ -50,6 +50,11 @@ def test_saving_replaces_a_model_and_nothing_else(model, left_to_right, tmp_path
     with pytest.raises(UnmaskError, match="no unmask model"):
         model.save(notes)
     assert (notes / "diary.txt").read_text() == "dear diary"
+    for file, reason in {"diary.txt": "no part of a model", "card.json": "a card of its"}.items():
+        (tmp_path / "here" / file).write_text("{}")
+        with pytest.raises(UnmaskError, match=reason):
+            model.save(tmp_path / "here")
+        (tmp_path / "here" / file).unlink()
 
 
 def test_a_run_is_loaded_before_it_is_finished(run, model, tmp_path):

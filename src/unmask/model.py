@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.files.hub import hub_name
-from unmask.formats.native import write_folder
+from unmask.formats.native import NativeFormat, write_folder
 from unmask.formats.read import read_bundle
 from unmask.generation.display import watch
 from unmask.generation.edit import STYLE_SHARE, Edit, rows_to_edit
@@ -447,7 +447,7 @@ class Model(Bundle):
         """Writes the model without its training state to a folder that `load` reads.
 
         Args:
-            folder: the folder; a model in it is replaced.
+            folder: the folder; a model in it is replaced. A folder with a card or with other files is refused.
             precision: fp32, or bf16, which rounds the weights and takes half the space, or int8, which
                 stores matrices as 8-bit integers with a scale per row and takes a quarter.
             defaults: the model's defaults for options of `generate`: length, sampler, steps, ending,
@@ -463,6 +463,7 @@ class Model(Bundle):
         if "sampler" in merged:  # an unknown name is an error before anything is written
             sampler = SamplingParams.of({"sampler": merged["sampler"]})
             choose_sampler(sampler, self.method, self.length, policy)
+        NativeFormat.check_target(Path(folder))
         write_folder(replace(self, defaults=merged, order_policy=policy), folder, precision)
 
     def save_pretrained(

@@ -177,9 +177,9 @@ def test_python_dash_m_runs_the_command():
 @pytest.mark.parametrize(
     "argv",
     [
-        ["demo", "--training.steps", "7", "--method", "d3pm", "--seed", "-1"],
-        ["--training.steps=7", "--method=d3pm", "demo", "--seed=-1"],
-        ["--training.steps", "7", "--seed", "-1", "--method", "d3pm", "demo"],
+        ["demo", "--training.steps", "7", "--method", "d3pm", "--seed", "11"],
+        ["--training.steps=7", "--method=d3pm", "demo", "--seed=11"],
+        ["--training.steps", "7", "--seed", "11", "--method", "d3pm", "demo"],
         [
             "demo",
             "--training.steps",
@@ -187,15 +187,20 @@ def test_python_dash_m_runs_the_command():
             "--method",
             "d3pm",
             "--seed",
-            "-1",
+            "11",
             "--data.label-dropout=0.1",
         ],
     ],
 )
 def test_config_prints_what_the_overrides_make(argv, capsys):
     assert main(["config", *argv]) == 0
-    overrides = [("training.steps", "7"), ("method", "d3pm"), ("seed", "-1")]
+    overrides = [("training.steps", "7"), ("method", "d3pm"), ("seed", "11")]
     assert capsys.readouterr().out == dump_yaml(resolve(load_recipe("demo"), overrides))
+
+
+def test_a_negative_value_is_a_value(capsys):
+    assert main(["config", "demo", "--seed", "-1"]) == 2
+    assert "seed is -1; it must be 0 or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", LISTS)

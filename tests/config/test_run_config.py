@@ -161,6 +161,7 @@ def test_a_text_is_read_by_the_type_of_its_field(dotted, text, value, tmp_path):
     ("dotted", "text", "message"),
     [
         ("training.stepz", "1", "unknown setting 'training.stepz'; did you mean 'training.steps'?"),
+        ("seed", "-1", "seed is -1; it must be 0 or more"),
         ("trainign.steps", "1", "unknown setting 'trainign.steps'; did you mean 'training.steps"),
         ("steps", "1", "unknown setting 'steps'; did you mean "),
         ("training.width", "1", "unknown setting 'training.width'; did you mean 'backbone.width'?"),

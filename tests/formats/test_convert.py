@@ -63,10 +63,11 @@ def test_the_target_is_checked_before_anything_is_read(tmp_path, capsys, monkeyp
     missing = "no checkpoint 'none'" if command == "convert" else "no model 'none'"
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "config.json").write_text('{"model_type": "unmask"}')
-    (tmp_path / "ours" / "model.json").write_text("{}")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "model.json").write_text("{}")
     for free in ([tmp_path / "new" / "deep"], [tmp_path / "empty", "--pretrained"]):
         assert missing in told(*free)
-    assert missing in told(tmp_path / "ours") and missing in told(tmp_path / "ours", "--pretrained")
+    assert missing in told(tmp_path / "own") and missing in told(tmp_path / "ours", "--pretrained")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert "pip install '.[hub]'" in told(tmp_path / "new", "--pretrained")
     assert not (tmp_path / "new").exists() and (tmp_path / "notes.txt").read_text() == "mine"

@@ -15,7 +15,7 @@ from unmask.data.data_config import DataConfig
 from unmask.data.load import rows_from
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.tokenizers.characters import ByteTokenizer
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, UnmaskWarning
 from unmask.runs.auto_recipe import fitted
 
 
@@ -120,12 +120,24 @@ def test_a_run_starts_from_a_model_with_another_schedule_or_method(settings, tmp
         start = str(tmp_path / name)
 
 
+def test_a_changed_text_is_no_held_out_text(settings, tmp_path):
+    model = train(settings, tmp_path / "run")
+    model.perplexity()
+    text = Path(settings["data.train"])
+    text.write_text("A cat slept.\n" + text.read_text())
+    with pytest.warns(UnmaskWarning, match=r"other\.txt has changed since the training"):
+        unmask.load(tmp_path / "run").perplexity()
+
+
 def test_a_resumed_run_does_not_need_the_model_that_it_started_from(settings, run, tmp_path):
     first = shutil.copytree(run, tmp_path / "first")
     settings |= {"init_from": str(first)}
     train(settings, tmp_path / "run")
     shutil.rmtree(first)
-    again = train(settings | {"training.steps": "2"}, tmp_path / "run")
+    said: list[str] = []
+    config = resolve({}, list((settings | {"training.steps": "2"}).items()))
+    again = unmask.train(config, tmp_path / "run", say=said.append)
+    assert [line for line in said if "nats/token before" in line and "resumed run" in line]
     assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["step"] == 2
     assert again.config.init_from == str(first)
 
@@ -175,6 +187,9 @@ def test_python_objects_are_data(kind, tmp_path):
         train(settings | {"training.steps": "2"}, tmp_path / "run", data=list(texts))
         with pytest.raises(UnmaskError, match="another configuration: corpus"):
             train(settings | {"training.steps": "3"}, tmp_path / "run", data=texts[1:])
+        with pytest.raises(UnmaskError, match=r"another configuration: .*corpus\.text was"):
+            changed = [text.replace("mouse", "horse") for text in texts]  # of the same size
+            train(settings | {"training.steps": "3"}, tmp_path / "run", data=changed)
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,10 @@ class RunConfig:
     lora: LoraConfig = field(default_factory=LoraConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise UnmaskError(f"seed is {self.seed}; it must be 0 or more and below 2^63")
+
 
 # Reading
 

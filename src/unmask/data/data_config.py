@@ -55,6 +55,7 @@ class DataConfig:
     exclude: str = ""  # BED file of regions that neither training nor validation reads
     holdout_intervals: str = ""  # BED file of the validation regions, which training leaves out
     reverse_complement: float = 0.0  # share of training rows that are read from the other strand
+    held_out_digest: str = ""  # training writes it: a hash of the rows that it did not train on
 
     def __post_init__(self) -> None:
         if not self.train:

@@ -9,7 +9,7 @@ from torch import Tensor
 from unmask.bundle import Bundle
 from unmask.config.run_config import RunConfig, from_dict, load_recipe, resolve, to_dict
 from unmask.data.tokenizers.kinds import load_tokenizer
-from unmask.errors import unknown
+from unmask.errors import UnmaskError, unknown
 from unmask.files.int8 import expand, quantize
 from unmask.files.storage import MANIFEST, Damaged, atomic_folder, read_json, verify, write_json
 from unmask.files.tensors import read_tensors, write_weights
@@ -26,10 +26,12 @@ from unmask.vocabulary import Vocabulary
 
 STORED = (*PRECISIONS, "int8")  # precisions of stored weights
 POLICY = "order.safetensors"  # the order policy of a model that has one
+_FILES = {MANIFEST, "model.json", "model.safetensors", "tokenizer", POLICY}
+_CARD = {"README.md", "card.json"}
 
 
 def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") -> None:
-    """Writes a folder that `read_folder` reads.
+    """Writes a folder that `read_folder` reads. It replaces a folder, whose files `check_target` looks at.
 
     bf16 rounds the weights and halves the size. int8 stores matrices in a quarter of the size. An order
     policy must be trained for this model. Its file then belongs to the weights as they are stored.
@@ -37,7 +39,6 @@ def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") ->
     target = Path(folder)
     if precision not in STORED:
         raise unknown("precision", precision, STORED)
-    NativeFormat.check_target(target)
     policy = bundle.order_policy
     if policy is not None:
         bundle.check_policy(policy.digest)
@@ -111,7 +112,24 @@ class NativeFormat(Format):
     @classmethod
     def write(cls, bundle: Bundle, folder: Path) -> None:
         """Writes the folder in fp32."""
+        cls.check_target(folder)
         write_folder(bundle, folder)
+
+    @classmethod
+    def check_target(cls, folder: Path) -> None:
+        """Raises an error if a folder holds files that the model would not replace, such as a card."""
+        super().check_target(folder)
+        names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        if others := sorted(names - _FILES - _CARD):
+            raise UnmaskError(
+                f"{folder} already exists and holds {others[0]!r}, which is no part of a model: "
+                "give another folder"
+            )
+        if card := sorted(names & _CARD):
+            raise UnmaskError(
+                f"{folder} has a card of its weights: delete {' and '.join(card)}, "
+                "or give another folder"
+            )
 
 
 @FORMATS.register("run")

@@ -1,5 +1,6 @@
 """The likelihood of texts, of a data source, or of a model's own validation text."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ from unmask.bundle import Bundle
 from unmask.data.data_config import WINDOWS
 from unmask.data.load import load_data, rows_from
 from unmask.data.rows.token_rows import Rows
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, UnmaskWarning
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import How, choose_estimator, likelihood
 from unmask.methods.method import METHODS, methods_that
@@ -65,9 +66,19 @@ def rows_of(bundle: Bundle, data: Texts = None, packing: str | None = None) -> R
     config = replace(bundle.config.data, packing=packing)
     if data is None:
         try:
-            return load_data(config, bundle.tokenizer).valid
+            rows = load_data(config, bundle.tokenizer).valid
         except UnmaskError as error:
             raise UnmaskError(
                 f"{error}; the model's own validation text cannot be read: give a text with --data FILE"
             ) from None
+        wanted = config.held_out_digest if packing == bundle.config.data.packing else ""
+        if wanted and rows.digest != wanted:
+            text = config.valid or config.trained_on
+            warnings.warn(
+                f"{text} has changed since the training: the model may have trained on rows that this "
+                "measures; give another text with --data FILE",
+                UnmaskWarning,
+                stacklevel=2,
+            )
+        return rows
     return rows_from(data, bundle.tokenizer, config)

@@ -1,7 +1,7 @@
 """Trains a configuration in a run folder."""
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
@@ -28,9 +28,11 @@ from unmask.data.sources.python_objects import corpus_of
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
+from unmask.files.jsonl import JsonLines
 from unmask.files.lock import locked
 from unmask.files.storage import Damaged, full_disk, seal, verify
 from unmask.files.tensors import load_weights
+from unmask.formats.native import write_folder
 from unmask.formats.read import read_bundle
 from unmask.imports import extra
 from unmask.likelihood.bound import Bound
@@ -128,6 +130,9 @@ def train(
         trainer.fit(checkpoint)
         if isinstance(start, Bound) and isinstance(trainer.best, Bound):
             report(_gain(start, trainer.best, valid.amount))
+        elif config.init_from and checkpoint:
+            for line in _logged_gain(run, valid.amount):
+                report(line)
         return _best_model(model, trainer, report)
 
 
@@ -174,7 +179,8 @@ def _prepared(
     initial = _initial_model(config, tokenizer) if config.init_from and not checkpoint else None
     known = initial.tokenizer if initial else tokenizer
     data = group.in_turn(lambda: _data(config, run, known, checkpoint, group, given))
-    fingerprint = {**to_dict(config), "corpus": data.train.facts}
+    corpus = {**data.train.facts, "held_out_text": data.valid.digest}
+    fingerprint = {**to_dict(config), "corpus": corpus}
     if checkpoint:  # before any file of the run changes
         group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
     with torch_seed(config.seed):
@@ -185,7 +191,9 @@ def _prepared(
     if method.capabilities.token_schedule:
         counted = data.valid if isinstance(data.train, StreamRows) else data.train
         method.set_frequencies(token_counts(counted, data.tokenizer.vocabulary.size))
-    model = Model(method, data.tokenizer, config, _usual(config, initial))
+    measured = replace(config.data, held_out_digest=data.valid.digest)
+    own = replace(config, data=measured)
+    model = Model(method, data.tokenizer, own, _usual(config, initial))
     valid = FirstRows(data.valid, config.training.validation_rows, config.seed)
 
     def validate() -> Bound:
@@ -264,6 +272,18 @@ def _check_pairs(backbone: Backbone, data: Data) -> None:
             check_lengths(backbone, rows[index][1], rows.given(index))
 
 
+def _logged_gain(run: Path, rows: str) -> Iterator[str]:
+    """A line of the bounds before and after the training of a resumed run, if its log has both."""
+    found = [each for each in JsonLines(run / "log.jsonl").read() if "validation" in each]
+    nats = [(each["step"] == 0, each["validation"]["nats"]) for each in found]
+    before, after = ([value for first, value in nats if first is want] for want in (True, False))
+    if before and after:
+        yield (
+            f"held-out text ({rows}): {before[0]:.4f} nats/token before, {min(after):.4f} after, "
+            "by the log of this resumed run"
+        )
+
+
 def _gain(before: Bound, after: Bound, rows: str) -> str:
     """The bounds before and after training, with the error of their difference on the same noise."""
     change, error, freedom = paired_difference(before, after)
@@ -283,7 +303,7 @@ def _best_model(model: Model, trainer: Trainer, say: Say) -> Model:
     load_weights(method.to(trainer.device), weights, run)
     if group.main:
         _clear_damage(run / "model", say)
-        model.save(run / "model")
+        write_folder(model, run / "model")
     method.eval().serve()
     return model
 
@@ -365,7 +385,8 @@ def _check_agreement(
     run: Path, checkpoint: Path, fingerprint: dict[str, object], config: RunConfig
 ) -> str:
     """Raises an error if the checkpoint is of other settings; the result is for `broadcast`."""
-    agree(run, checkpoint, fingerprint, defaults(config))
+    # a checkpoint of an older version has no digests of the texts
+    agree(run, checkpoint, fingerprint, {**defaults(config), "corpus": fingerprint["corpus"]})
     return ""
 
 
@@ -397,9 +418,11 @@ def _report_damage(run: Path, say: Say) -> None:
 
 
 def _clear_damage(exported: Path, say: Say) -> None:
-    """Deletes a damaged exported model, since saving replaces only folders with a model."""
+    """Deletes a damaged exported model, and reports a card that the new model does not have."""
     if not exported.exists():
         return
+    if (exported / "card.json").exists():
+        say(f"{exported}: the card of the earlier weights is removed")
     try:
         verify(exported)
     except Damaged as damage:

@@ -32,7 +32,7 @@ class OrderTraining:
     updates: int = option(200, ge=1, help="optimizer steps")
     batch: int = option(8, ge=1, help="texts of an update")
     group: int = option(4, ge=2, help="orders of each text, whose mean reward is the baseline")
-    lr: float = option(0.01, gt=0, help="learning rate")
+    lr: float = option(0.01, gt=0, le=100, help="learning rate")
     seed: int = option(0, help="seed of texts and orders")
 
     def __post_init__(self) -> None:
@@ -140,4 +140,6 @@ def train_order(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
+        if not all(bool(weight.isfinite().all()) for weight in policy.parameters()):
+            raise UnmaskError(f"the policy is not finite: lower lr, which is {settings.lr:g}")
         yield float(found.rewards.sum() / several[1].sum())

@@ -120,6 +120,7 @@ class Trainer:
         self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
         self.graph_step = self._graph_step() if config.cuda_graph else None
         self.signals = Signals()
+        self.start: ValidationResult | None = None  # the validation of the initial weights
         self.best: ValidationResult | None = None  # the best validation since the start
         self.clock = time.perf_counter()
         self.logged = (0, 0.0)  # tokens and seconds at the last log line
@@ -142,6 +143,7 @@ class Trainer:
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
             self._prepare()
+            self._log_start()
             with interruptible(
                 self.say
             ) as self.signals:  # outside `_loop`: a rollback keeps the signals
@@ -171,12 +173,17 @@ class Trainer:
         if self.validate is None:
             return None
         with self._evaluating():
-            result = self.validate()
-        measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
+            self.start = self.validate()
+        self.say(f"before training: {bound(self.start.nats, self.start.error)} nats/token")
+        return self.start
+
+    def _log_start(self) -> None:
+        """Logs the validation of the initial weights. A start without a checkpoint has empty logs."""
+        if self.start is None or self.state.step:
+            return
+        measured = {**self.start.to_dict(), "nats": self.start.nats, "error": self.start.error}
         with closing(Log(self.run, enabled=self.group.main)) as log:
             log.numbers({"step": 0, "validation": measured})
-        self.say(f"before training: {bound(result.nats, result.error)} nats/token")
-        return result
 
     def _prepare(self) -> None:
         """Compiles the network for its micro-batch size, or for any size during a search."""

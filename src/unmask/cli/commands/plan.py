@@ -8,10 +8,11 @@ from unmask.cli.parser import Commands, add_examples
 if TYPE_CHECKING:
     from unmask.runs.plan import Option, Plan
 
+_RATE, _BANDWIDTH = 673.0, 4.25  # of one H200
 _ASSUMED = """\
 measured (one H200, torch 2.11, bf16, compiled; benchmarks/plan.py compares 19 runs with it):
-  the matrix rate, the share of it that attention reaches, bytes moved and kept per token
-assumed: the traffic of FSDP; {usable:.0%} of the memory usable; {network:g} GB/s between GPUs,
+  {measured}the share of the matrix rate that attention reaches, bytes moved and kept per token
+{given}assumed: the traffic of FSDP; {usable:.0%} of the memory usable; {network:g} GB/s between GPUs,
   hidden behind the computation at best and after it at worst; no failures
 planned in bf16 and compiled: --training.precision bf16 --training.compile true"""
 
@@ -25,14 +26,14 @@ def add(commands: Commands) -> None:
     option(
         "--rate",
         type=float,
-        default=673.0,
+        default=_RATE,
         metavar="TFLOPS",
         help="rate of bf16 matrix products, TFLOP/s (673)",
     )
     option(
         "--bandwidth",
         type=float,
-        default=4.25,
+        default=_BANDWIDTH,
         metavar="TBS",
         help="bandwidth of the GPU's memory, TB/s (4.25)",
     )
@@ -69,7 +70,10 @@ def execute(args: Namespace) -> None:
     machine = Machine(args.memory, args.rate, args.bandwidth, args.network)
     found = plan(config, args.gpus, machine, args.vocabulary)
     _print(found)
-    print(_ASSUMED.format(usable=USABLE, network=args.network))
+    rates = f"{args.rate:g} TFLOP/s and {args.bandwidth:g} TB/s"
+    own = (args.rate, args.bandwidth) != (_RATE, _BANDWIDTH)
+    measured, given = ("", f"given: {rates}\n") if own else (f"{rates}, ", "")
+    print(_ASSUMED.format(usable=USABLE, network=args.network, measured=measured, given=given))
 
 
 def _print(found: "Plan") -> None:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,9 +68,9 @@ class Rows:
         return hashlib.blake2b(self.taken(index).tobytes(), digest_size=8).hexdigest()
 
     @property
-    def facts(self) -> dict[str, int]:
-        """The numbers that must be equal when a run resumes."""
-        return {"rows": len(self), "tokens": self.tokens}
+    def facts(self) -> dict[str, Any]:
+        """Numbers and digest of the rows, which must be equal when a run resumes."""
+        return {"rows": len(self), "tokens": self.tokens, "text": self.digest}
 
     @property
     def amount(self) -> str:
