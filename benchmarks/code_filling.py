@@ -92,6 +92,11 @@ def gaps(model: Model, masked: int, n: int) -> list[Gap]:
             chosen.append(gap)
         if len(chosen) == n:
             break
+    if not chosen:
+        raise SystemExit(
+            f"the held-out files have no function of {SHORTEST} to {LONGEST} lines that fits a row of "
+            f"{model.config.data.length} tokens: give a model of longer rows or of more files"
+        )
     return chosen
 
 

@@ -26,13 +26,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from dna_tables import GENOME, ROWS, TASKS, tables
 from machine import read_rows
+from stages import Stages
 
 HERE = Path(__file__).parent
 CELLS = "human-200bp-4celltypes.tsv.xz"
@@ -40,7 +40,6 @@ SHIPPED = "caduceus-mdlm"
 # rows of table 7 that one process measures; the two processes take about the same time
 CLASSIFIERS = (("caduceus-mdlm", "caduceus-mlm"), ("mamba-ar", "caduceus-sedd", "caduceus-plaid"))
 TRAINING = 0.33  # share of the seconds in which the rows of table 6 train
-ENDED = 5.0  # seconds in which a job that is ended may save its state
 
 
 class Stage(NamedTuple):
@@ -55,11 +54,11 @@ class Driver:
     """Runs the stages and copies their results."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.start = args, time.perf_counter()
-        self.runs, self.out = Path(args.runs), Path(args.out)
+        self.args, self.runs, self.out = args, Path(args.runs), Path(args.out)
         for folder in (self.runs, self.out):
             folder.mkdir(parents=True, exist_ok=True)
         self.copied: set[str] = set()
+        self.runner = Stages(self.out / "log.txt", self.collect)
 
     def stages(self) -> Iterable[Stage]:
         """The stages. Each is made after the one before it has ended."""
@@ -93,39 +92,11 @@ class Driver:
         """Runs all stages."""
         self.unpack()
         for stage in self.stages():
-            self.say(f"{stage.name}, until {stage.until * self.args.seconds:.0f} s")
-            self.run_stage(stage)
+            until = stage.until * self.args.seconds
+            self.runner.say(f"{stage.name}, until {until:.0f} s")
+            self.runner.run(stage.jobs, until)
         if (self.out / "results.jsonl").exists():
             print(tables(read_rows(self.out / "results.jsonl")), flush=True)
-
-    def run_stage(self, stage: Stage) -> None:
-        """Starts the jobs of a stage, waits for them, and ends those that take too long."""
-        until = stage.until * self.args.seconds
-        if self.seconds() >= until:
-            return
-        with (self.out / "log.txt").open("a") as log:
-            running = {
-                name: subprocess.Popen(
-                    [sys.executable, "-u", *command], stdout=log, stderr=subprocess.STDOUT
-                )
-                for name, command in stage.jobs.items()
-            }
-            while running and self.seconds() < until:
-                time.sleep(0.5)
-                self.collect()
-                for name in [name for name, job in running.items() if job.poll() is not None]:
-                    code = running.pop(name).returncode
-                    self.say(f"{name}: done" if code == 0 else f"{name}: failed with code {code}")
-            for job in running.values():
-                job.terminate()
-            for name, job in running.items():
-                try:
-                    job.wait(ENDED)
-                except subprocess.TimeoutExpired:
-                    job.kill()
-                    job.wait()
-                self.say(f"{name}: ended by its limit")
-        self.collect()
 
     def unpack(self) -> None:
         """Copies prepared files and earlier results into the folder of the runs."""
@@ -163,12 +134,6 @@ class Driver:
     def trained(self, row: str) -> bool:
         """True if the model of a row is complete."""
         return (self.folder(row) / "model" / "model.json").exists()
-
-    def seconds(self) -> float:
-        return time.perf_counter() - self.start
-
-    def say(self, message: str) -> None:
-        print(f"[{self.seconds():.0f} s] {message}", flush=True)
 
 
 def prepare(source: Path, data: Path) -> None:

@@ -150,7 +150,8 @@ class Study:
             yield "one real story", partial(self._quarters, [each[: args.long] for each in longest])
             yield "several real stories", partial(self._quarters, self._joined())
         for overlap in (0, args.window // 2, args.window * 3 // 4):
-            yield f"overlap of {overlap}", partial(self._in_windows, overlap)
+            name = f"windows of {args.window}, overlap of {overlap}"
+            yield name, partial(self._in_windows, overlap)
 
     def _joined(self) -> list[list[int]]:
         """Texts of `--long` tokens, each of several stories."""

@@ -615,6 +615,40 @@ def test_dna_all(here, tmp_path):
     assert (out / "models.tar").stat().st_size > 0
 
 
+@pytest.mark.slow
+def test_control_all(here, tmp_path):
+    """Each part writes its results, and the models of code come back as archives."""
+    import tarfile
+
+    from control_all import PAIRS
+    from machine import read_rows
+
+    import unmask
+
+    data, out = tmp_path / "data", tmp_path / "out"
+    for archive in PAIRS.values():
+        files = tmp_path / archive
+        files.mkdir()
+        for name in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
+            for side, word in {"de": "Zahl", "en": "number"}.items():
+                (files / f"{name}.{side}").write_text(f"{word} 1\n{word} 2\n{word} 3\n" * 20)
+        for name in ("trainset", "devset", "testset_w_refs"):
+            (files / f"{name}.csv").write_text("mr,ref\n" + "name[Zizzi],Zizzi is a pub.\n" * 60)
+        data.mkdir(exist_ok=True)
+        with tarfile.open(data / archive, "w:xz") as packed:
+            for file in files.iterdir():
+                packed.add(file, file.name)
+    here("control_all.py", "--tiny", "--data", data, "--out", out, "--runs", tmp_path / "runs")
+    for name in ("code", "lengths", "multi30k", "e2e"):
+        found = read_rows(out / f"{name}.jsonl")
+        assert found and not [row for row in found if row["row"] == "error"]
+    assert read_rows(out / "sizes" / "results.jsonl")
+    (tmp_path / "code.tar").write_bytes((out / "code.tar.0").read_bytes())
+    with tarfile.open(tmp_path / "code.tar") as archive:
+        archive.extractall(tmp_path / "models", filter="data")
+    assert unmask.load(tmp_path / "models" / "code").config.method.name == "mdlm"
+
+
 def test_glue_table(here, tmp_path):
     """Rows are trained, measured and scored, and a second call repeats nothing."""
     import transformers
