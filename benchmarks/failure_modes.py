@@ -152,6 +152,7 @@ class Study:
         for overlap in (0, args.window // 2, args.window * 3 // 4):
             name = f"windows of {args.window}, overlap of {overlap}"
             yield name, partial(self._in_windows, overlap)
+        yield f"windows of {self.model.length}, first quarter as context", self._with_context
 
     def _joined(self) -> list[list[int]]:
         """Texts of `--long` tokens, each of several stories."""
@@ -180,6 +181,21 @@ class Study:
         calls = sum(result.calls for result in results) / len(results)
         found = self._quarters([visible(result.ids, self.vocabulary) for result in results])
         return {"overlap": overlap, "window": args.window, "calls": calls, **found}
+
+    def _with_context(self) -> dict[str, Any]:
+        """Texts whose first quarter is written first. Each later window reads it as a passage."""
+        args, results = self.args, []
+        options = {"stop": False, "steps": args.window_steps, "temperature": 0.7}
+        options["sampler"] = "ancestral"
+        for seed in range(args.texts):
+            [first] = self.model.generate(length=args.long // QUARTERS, seed=seed, **options)
+            start = first.text
+            results += self.model.generate(
+                start, context=[start], length=args.long, seed=seed, **options
+            )
+        calls = sum(result.calls for result in results) / len(results)
+        found = self._quarters([visible(result.ids, self.vocabulary) for result in results])
+        return {"calls": calls, **found}
 
     def _quarters(self, texts: Sequence[Sequence[int]]) -> dict[str, Any]:
         """The share of known names and the judge's nats in each quarter."""
@@ -437,7 +453,7 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
         axes.grid(alpha=0.2)
         axes.spines[["top", "right"]].set_visible(False)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(framealpha=0.7, edgecolor="none", fontsize=7)
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=110)
 
@@ -459,7 +475,7 @@ def _draw_repetition(axes: "Axes", rows: list[dict[str, Any]]) -> None:
 def _draw_context(axes: "Axes", rows: list[dict[str, Any]]) -> None:
     for row in rows:
         real = {"color": "black", "linestyle": "-" if "one" in row["name"] else "--"}
-        _by_quarter(axes, row["known"], row["name"], **({} if "overlap" in row else real))
+        _by_quarter(axes, row["known"], row["name"], **({} if "windows" in row["name"] else real))
     axes.set(
         xticks=range(1, QUARTERS + 1),
         xlabel="quarter of the text",

@@ -122,6 +122,7 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
             axes.errorbar(x, y, error, marker="o", capsize=3, label=order)
     axes.axhline(0, color="black", linewidth=0.8, label="confidence")
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set(xlabel="network calls", ylabel="nats per token, less confidence")
     axes.grid(alpha=0.2)
     axes.spines[["top", "right"]].set_visible(False)
