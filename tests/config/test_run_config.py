@@ -61,7 +61,7 @@ def choices(section: str) -> st.SearchStrategy[Choice]:
 
 text = st.text(min_size=1).filter(lambda value: value.strip() != "")
 sections = {
-    "seed": st.integers(-(2**63), 2**63),
+    "seed": st.integers(0, 2**63 - 1),
     **{section: choices(section) for section in REGISTRIES},
     "data": st.builds(
         DataConfig,

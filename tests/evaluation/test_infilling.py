@@ -178,7 +178,10 @@ def test_a_mistake_is_one_line(model, left_to_right):
 def test_a_corpus_of_one_byte_is_one_line(model, tmp_path):
     (tmp_path / "byte.txt").write_bytes(b"a")
     data = replace(
-        model.config.data, valid=str(tmp_path / "byte.txt"), cache=str(tmp_path / "cache")
+        model.config.data,
+        valid=str(tmp_path / "byte.txt"),
+        cache=str(tmp_path / "cache"),
+        held_out_digest="",
     )
     tiny = unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
     with pytest.raises(UnmaskError) as caught:

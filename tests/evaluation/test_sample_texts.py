@@ -173,7 +173,10 @@ def test_texts_that_are_all_empty_are_one_line(model, judge, monkeypatch):
 def test_validation_text_of_one_byte_is_measured_or_refused(model, judge, tmp_path):
     (tmp_path / "byte.txt").write_bytes(b"a")
     data = replace(
-        model.config.data, valid=str(tmp_path / "byte.txt"), cache=str(tmp_path / "cache")
+        model.config.data,
+        valid=str(tmp_path / "byte.txt"),
+        cache=str(tmp_path / "cache"),
+        held_out_digest="",
     )
     tiny = unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
     notes: list[str] = []

@@ -115,7 +115,7 @@ def test_a_text_of_few_rows_is_refused(model):
         (lambda model: train_order_policy(model, [TEXT], SHORT, prior="foo"), "unknown prior"),
         (lambda model: train_order_policy(model, [TEXT], SHORT, length=-3), "2 or more, not -3"),
         (lambda model: OrderTraining(steps=()), "steps is empty"),
-        (lambda model: OrderTraining(lr=1e9), "lr must be"),
+        (lambda model: OrderTraining(lr=1e9), "lr must lie in"),
         (
             lambda model: model.generate(sampler="learned_order", order_policy="order.safetensors"),
             "is no order policy",

@@ -73,7 +73,7 @@ def pack(
     if not totals.rows:
         raise TooShort(
             f"the text is too short for one row of {length} tokens: "
-            f"give more text, or set data.packing (evaluate: --packing) to split or pad instead of {packing}"
+            f"give more text, or set data.packing to split or pad instead of {packing} (evaluate: --packing)"
         )
 
 
