@@ -59,7 +59,8 @@ class Bundle:
     def digest(self) -> str:
         """A hash of weights, tokenizer and configuration, without the hash of the held-out text."""
         config = to_dict(self.config)
-        del config["data"]["held_out_digest"]  # it came later: earlier cards and policies stay valid
+        # it came later: cards and policies of earlier versions stay valid
+        del config["data"]["held_out_digest"]
         content = [config, self.tokenizer.fingerprint]
         state = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         hash_tensors(state, self.method)
