@@ -5,42 +5,54 @@
     python benchmarks/code_filling.py --table code.jsonl
 
 The functions come from the files that a model of the recipe `code` held out. In each function 1, 3 or 10 consecutive
-lines are masked. The number of their tokens is given. An MDLM reads the lines before and after the gap. The
-autoregressive baseline reads the lines before it. `--table FILE` prints the lines of earlier runs.
+lines are masked. The number of their tokens is given. A row is a window of the file: as many tokens before the gap as
+half a row has, and the tokens behind the gap that fit. An MDLM reads both sides. The autoregressive baseline reads the
+tokens before the gap. `--table FILE` prints the lines of earlier runs.
 """
 
 import argparse
 import ast
-import multiprocessing
 import random
 import textwrap
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from machine import Report, read_rows
 
-from unmask import Model, load
+from unmask import Model, SamplingParams, load
 from unmask.data.documents.fields import Fields
 from unmask.data.sources.open_source import open_corpus
 from unmask.evaluation.metrics.bootstrap import share
+from unmask.generation.generator import Generator
+from unmask.generation.prompts import FillRequest
 
 SHORTEST, LONGEST = 14, 45  # lines of a function
 LEFT_TO_RIGHT = "left_to_right"
-ROOM = 8  # tokens of a row that are left free, for special tokens
+LONG_TOKEN = 20  # characters; the text of a window has fewer for each of its tokens
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function and the text of its file before and after it."""
+
+    file_before: str
+    text: str
+    file_after: str
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A function with masked lines."""
+    """A function with masked lines, and its window of the file as token ids."""
 
     before: str
     inside: str
     after: str
+    left: list[int]
+    masks: int  # tokens of the masked lines
+    right: list[int]
 
     def parses(self, filling: str) -> bool:
         """True if the function with this filling is valid Python."""
@@ -56,8 +68,8 @@ class Gap:
         return lines[0] == lines[1]
 
 
-def functions(model: Model) -> Iterator[str]:
-    """The functions of the held-out files of a model, as text."""
+def functions(model: Model) -> Iterator[Function]:
+    """The functions of the held-out files of a model."""
     data = model.config.data
     assert isinstance(data.train, str)
     corpus = open_corpus(data.train, Fields(data.separator, data.text_field))
@@ -69,95 +81,101 @@ def functions(model: Model) -> Iterator[str]:
         lines = text.splitlines(keepends=True)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found = lines[node.lineno - 1 : node.end_lineno]
-                if SHORTEST <= len(found) <= LONGEST:
-                    yield "".join(found)
+                cuts = slice(node.lineno - 1), slice(node.lineno - 1, node.end_lineno)
+                parts = (lines[cut] for cut in (*cuts, slice(node.end_lineno, None)))
+                function = Function(*map("".join, parts))
+                if SHORTEST <= len(function.text.splitlines()) <= LONGEST:
+                    yield function
+
+
+def at_words(before: str, inside: str, after: str) -> tuple[str, str, str]:
+    """The three parts, cut behind the last word of a line.
+
+    A token of code joins a line break and the indentation behind it. A cut between them would give the
+    model tokens that it has never seen together.
+    """
+    first, last = before.rstrip(), inside.rstrip()
+    return first, before[len(first) :] + last, inside[len(last) :] + after
 
 
 def gaps(model: Model, masked: int, n: int) -> list[Gap]:
     """One gap of `masked` lines in each of `n` functions. A seed selects the functions."""
-    draw = random.Random(masked)
-    found = list(dict.fromkeys(functions(model)))
+    draw, encode = random.Random(masked), model.tokenizer.encode
+    found = list({function.text: function for function in functions(model)}.values())
     draw.shuffle(found)
-    chosen = []
-    for text in found:
-        lines = text.splitlines(keepends=True)
+    chosen: list[Gap] = []
+    body = model.config.data.length - 2  # tokens between BOS and EOS
+    half = body // 2
+    for function in found:
+        lines = function.text.splitlines(keepends=True)
         first = draw.randrange(1, len(lines) - masked)
-        stop = first + masked
-        gap = Gap(*("".join(part) for part in (lines[:first], lines[first:stop], lines[stop:])))
-        tokens = sum(
-            len(model.tokenizer.encode(part)) for part in (gap.before, gap.inside, gap.after)
-        )
-        if gap.inside.strip() and tokens <= model.config.data.length - ROOM:
+        cuts = slice(first), slice(first, first + masked), slice(first + masked, None)
+        before, inside, after = at_words(*("".join(lines[cut]) for cut in cuts))
+        left = encode((function.file_before + before)[-LONG_TOKEN * half :])[-half:]
+        masks = len(encode(inside))
+        room = body - half - masks
+        right = encode((after + function.file_after)[: LONG_TOKEN * body])[: max(0, room)]
+        gap = Gap(before, inside, after, left, masks, right)
+        fits = len(left) == half and 0 < room == len(right)
+        if fits and inside.strip() and gap.parses(inside):
             chosen.append(gap)
         if len(chosen) == n:
             break
     if not chosen:
         raise SystemExit(
-            f"the held-out files have no function of {SHORTEST} to {LONGEST} lines that fits a row of "
-            f"{model.config.data.length} tokens: give a model of longer rows or of more files"
+            f"the held-out files have no function of {SHORTEST} to {LONGEST} lines with enough text around it for "
+            f"a row of {body + 2} tokens: give a model of shorter rows or of more files"
         )
     return chosen
 
 
-def fill(model: Model, gap: Gap, **options: Any) -> str:
-    """The text of a filling with as many tokens as the original.
+def fill(model: Model, chosen: list[Gap], sampler: str, batch: int) -> list[str]:
+    """The text of each filling, the likeliest token first, one token a step.
 
-    A model that reads only the lines before the gap may write more lines; they are cut off.
+    A model that reads only the tokens before the gap may write more lines; they are cut off.
     """
-    encode, mask = model.tokenizer.encode, model.tokenizer.vocabulary.mask_id
-    before, inside = encode(gap.before), encode(gap.inside)
-    if not model.method.capabilities.infill:
-        length = len(before) + len(inside)
-        [result] = model.generate(gap.before, length=length, stop=False, **options)
-        lines = result.text[len(gap.before) :].splitlines(keepends=True)
-        return "".join(lines[: len(gap.inside.splitlines())])
-    [result] = model.fill([*before, *[mask] * len(inside), *encode(gap.after)], **options)
-    assert result.text.startswith(gap.before) and result.text.endswith(gap.after)
-    return result.text[len(gap.before) : len(result.text) - len(gap.after)]
+    v, infills = model.tokenizer.vocabulary, model.method.capabilities.infill
+    assert v.bos_id is not None and v.eos_id is not None
+    most = max(gap.masks for gap in chosen)
+    start = 1 + len(chosen[0].left)
+    canvases = []
+    for gap in chosen:
+        end = [*gap.right, v.eos_id] if infills else []
+        masks = [v.mask_id] * (gap.masks if infills else most)
+        canvases.append([v.bos_id, *gap.left, *masks, *end])
+    request = FillRequest(canvases, 0, [start] * len(chosen), ends=False, openings=most)
+    options = {"sampler": sampler, "temperature": 0.0, "seed": 0, "batch": batch}
+    found = Generator(model, request, SamplingParams.of(options)).results()
+    texts = []
+    for gap, result in zip(chosen, found, strict=True):
+        text = model.tokenizer.decode(result.ids[start : start + gap.masks])
+        lines = text.splitlines(keepends=True)[: len(gap.inside.splitlines())]
+        texts.append(text if infills else "".join(lines))
+    return texts
 
 
 def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One row for each number of lines, model and sampler."""
     model = load(args.model, args.device)
-    jobs = [(args.model, name, masked) for masked in args.lines for name in args.samplers]
-    jobs += [(args.baseline, LEFT_TO_RIGHT, n) for n in args.lines] if args.baseline else []
+    ways = [(f"MDLM, {name}", model, name) for name in args.samplers]
+    if args.baseline:
+        ways.append(("autoregressive", load(args.baseline, args.device), LEFT_TO_RIGHT))
     for masked in args.lines:
         chosen = gaps(model, masked, args.functions)
+        about = {"lines": masked, "n": len(chosen)}
         deleted = share([gap.parses("") for gap in chosen])
-        row = {
-            "row": f"deleted/{masked}",
-            "way": "lines deleted",
-            "lines": masked,
-            "n": len(chosen),
-        }
-        yield {**row, **_cells("parse", deleted)}
-    work = partial(filled, args)
-    if args.processes == 1:
-        yield from map(work, jobs)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.processes, context) as pool:
-        # long jobs first
-        for done in as_completed([pool.submit(work, job) for job in reversed(jobs)]):
-            yield done.result()
-
-
-def filled(args: argparse.Namespace, job: tuple[str, str, int]) -> dict[str, Any]:
-    """The row of one model, sampler and number of lines."""
-    path, sampler, masked = job
-    chosen = gaps(load(args.model, args.device), masked, args.functions)
-    own = load(path, args.device)
-    name = "autoregressive" if path == args.baseline else f"MDLM, {sampler}"
-    started = time.perf_counter()
-    found = [fill(own, gap, sampler=sampler, temperature=0.0, seed=0) for gap in chosen]
-    seconds = (time.perf_counter() - started) / max(1, len(found))
-    pairs = list(zip(chosen, found, strict=True))
-    exact = share([gap.same(text) for gap, text in pairs])
-    parse = share([gap.parses(text) for gap, text in pairs])
-    row = {"row": f"{name}/{masked}", "way": name, "lines": masked, "n": len(chosen)}
-    first = [[gap.inside, text] for gap, text in pairs[:3]]
-    return {**row, **_cells("exact", exact), **_cells("parse", parse), "s": seconds, "first": first}
+        name = "lines deleted"
+        yield {"row": f"{name}/{masked}", "way": name, **about, **_cells("parse", deleted)}
+        for name, own, sampler in ways:
+            started = time.perf_counter()
+            found = fill(own, chosen, sampler, args.batch)
+            seconds = (time.perf_counter() - started) / len(chosen)
+            pairs = list(zip(chosen, found, strict=True))
+            exact = share([gap.same(text) for gap, text in pairs])
+            parse = share([gap.parses(text) for gap, text in pairs])
+            first = [[gap.inside, text] for gap, text in pairs[:3]]
+            cells = {**_cells("exact", exact), **_cells("parse", parse), "s": seconds}
+            yield {"row": f"{name}/{masked}", "way": name, **about, **cells, "first": first}
 
 
 def _cells(name: str, figure: Any) -> dict[str, float]:
@@ -188,8 +206,8 @@ def main() -> None:
     parser.add_argument("--baseline", help="an autoregressive model of the same rows")
     parser.add_argument("--samplers", nargs="+", default=["confidence", LEFT_TO_RIGHT])
     parser.add_argument("--lines", type=int, nargs="+", default=[1, 3, 10])
-    parser.add_argument("--functions", type=int, default=200)
-    parser.add_argument("--processes", type=int, default=1, help="processes that fill")
+    parser.add_argument("--functions", type=int, default=400)
+    parser.add_argument("--batch", type=int, default=100, help="functions of one batch")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, help="a file to which rows are added")
     parser.add_argument(
