@@ -91,6 +91,9 @@ def trained_and_sampled(method: str, options: dict[str, str], samplers: list[str
             changes = {"method": "duo_distilled", "init_from": str(Path(folder, "run"))}
             config = resolve_config({}, [*settings.items(), *changes.items()])
             unmask.train(config, Path(folder, "distilled"), say=lambda line: None)
+        if not options and method == "mdlm":
+            config = resolve_config({}, [*settings.items(), ("teacher", str(Path(folder, "run")))])
+            unmask.train(config, Path(folder, "student"), say=lambda line: None)
         if method == "mdlm":
             model.perplexity(["the cat sat"], draws=1, steps=4)
     return walk.called

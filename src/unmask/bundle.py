@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unmask.config.run_config import RunConfig, to_dict
+from unmask.config.run_config import RunConfig, defaults, to_dict
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.tensors import hash_tensors
@@ -57,11 +57,13 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """A hash of weights, tokenizer and configuration, without the hash of the held-out text."""
-        config = to_dict(self.config)
-        # it came later: cards and policies of earlier versions stay valid
-        del config["data"]["held_out_digest"]
-        content = [config, self.tokenizer.fingerprint]
+        """A hash of weights, tokenizer and the settings that differ from their defaults.
+
+        A setting of a later version thus changes no hash. The hash of the held-out text is left out.
+        """
+        settings = _changed(to_dict(self.config), defaults(self.config))
+        settings.get("data", {}).pop("held_out_digest", None)
+        content = [settings, self.tokenizer.fingerprint]
         state = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         hash_tensors(state, self.method)
         return state.hexdigest()[:16]
@@ -85,3 +87,15 @@ class Bundle:
         """
         if self.conditional:
             raise UnmaskError(f"a model of pairs writes targets for sources: {advice}")
+
+
+def _changed(tree: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a tree of settings that differ from the usual ones."""
+    found = {}
+    for name, value in tree.items():
+        if name not in usual:
+            found[name] = value
+        elif value != usual[name]:
+            nested = isinstance(value, Mapping) and isinstance(usual[name], Mapping)
+            found[name] = _changed(value, usual[name]) if nested else value
+    return found

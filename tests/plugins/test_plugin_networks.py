@@ -165,33 +165,6 @@ def test_a_group_of_parameters_has_its_own_learning_rate(runs):
         assert of["backbone.head.weight"] == (0.1, model.config.training.weight_decay)
 
 
-def test_distillation_brings_a_student_near_its_teacher(runs, tmp_path):
-    network = {"name": "dit", "width": 16, "depth": 1, "heads": 2, "dropout": 0}
-    recipe = runs.recipe({"backbone": network})
-    teacher = runs.train(
-        recipe, "teacher", "--training.steps", "60", "--backbone.width", "32", *RARELY
-    )
-    with plugged("distilled"):
-        wish = ("--method", "distilled", "--method.teacher", str(teacher))
-        student = saved(runs.both(recipe, *wish), tmp_path / "saved")
-        assert len(student.generate(length=8, stop=False)[0].ids) == 8
-        far = unmask.load(
-            runs.train(recipe, "alone", "--training.steps", "30", *RARELY), device="cpu"
-        )
-        near = runs.train(
-            recipe, "near", *wish, "--method.weight", "20", "--training.steps", "30", *RARELY
-        )
-        x = torch.tensor([student.tokenizer.encode("The cat sat on")])
-        x[0, 4:7] = student.tokenizer.vocabulary.mask_id
-        at, t = (torch.zeros(3, dtype=torch.long), torch.arange(4, 7)), torch.tensor([0.5])
-        wanted, *found = (
-            one.method.log_x_theta(x, t, at).exp()
-            for one in (unmask.load(teacher, device="cpu"), unmask.load(near, device="cpu"), far)
-        )
-        close, apart = ((wanted - each).abs().sum() for each in found)
-        assert close < apart
-
-
 @pytest.mark.parametrize("backbone", ["dit", "causal"])
 def test_a_classifier_is_a_head_on_any_network(backbone, runs, tmp_path):
     rows = [f'{{"text": "{text}", "who": "{text.split()[1]}"}}' for text in TEXTS * 4]

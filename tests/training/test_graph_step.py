@@ -45,6 +45,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 METHODS = {
     "mdlm": (MDLM, MDLM.Config()),
     "uniform": (MDLM, MDLM.Config(loss_weight="uniform")),
+    "with a teacher": (MDLM, MDLM.Config(loss_weight="uniform")),
     "sedd": (SEDD, SEDD.Config()),
     "d3pm": (D3PM, D3PM.Config(steps=10, carry_over=True)),
     "d3pm, copied": (D3PM, D3PM.Config(steps=10, copied=0.5)),
@@ -96,6 +97,8 @@ def small(name: str, schedule=None):
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     method = kind(config, network, vocabulary, schedule or LogLinear(), Stratified())
+    if name == "with a teacher":
+        method.set_teacher(small("mdlm"))
     method.begin_training()
     return method
 

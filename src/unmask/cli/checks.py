@@ -25,5 +25,5 @@ def check_settings(overrides: list[tuple[str, str]]) -> None:
         mixture = value.startswith("[")
         if value and name in ("data.train", "data.valid") and not mixture:
             check_source(value)
-        elif value and name == "init_from":
+        elif value and name in ("init_from", "teacher"):
             check_model(value)

@@ -65,6 +65,7 @@ class RunConfig:
 
     seed: int = 0
     init_from: str = ""  # a model whose tokenizer and weights the run starts from; "" = none
+    teacher: str = ""  # a model whose predictions the run learns beside its text; "" = none
     method: Choice = field(default_factory=partial(_default, "method"))
     schedule: Choice = field(default_factory=partial(_default, "schedule"))
     time_sampler: Choice = field(default_factory=partial(_default, "time_sampler"))

@@ -11,6 +11,7 @@ from unmask.data.sources.corpus import ELSEWHERE
 from unmask.data.sources.open_source import scheme_of
 from unmask.files.hub import hub_name
 
+_MODELS = ("init_from", "teacher")
 _BEDS = ("intervals", "exclude", "holdout_intervals")
 _UNNAMED = "data"  # published name of a path without a name, such as .
 
@@ -20,7 +21,8 @@ def published(config: RunConfig) -> RunConfig:
     tokenizer = replace(config.data.tokenizer, path=_model(config.data.tokenizer.path))
     beds: dict[str, Any] = {name: _name(getattr(config.data, name)) for name in _BEDS}
     data = _with_sources(replace(config.data, tokenizer=tokenizer, cache="", **beds), _source)
-    return replace(config, init_from=_model(config.init_from), data=data)
+    models: dict[str, Any] = {name: _model(getattr(config, name)) for name in _MODELS}
+    return replace(config, data=data, **models)
 
 
 def portable(config: RunConfig) -> RunConfig:
@@ -52,7 +54,7 @@ def without_paths(text: str, config: RunConfig) -> str:
         data.cache: _name(data.cache),
         data.tokenizer.path: public.data.tokenizer.path,
         data.tokenizer.source: public.data.tokenizer.source,
-        config.init_from: public.init_from,
+        **{getattr(config, name): getattr(public, name) for name in _MODELS},
         **{getattr(data, name): getattr(public.data, name) for name in _BEDS},
     }
     for path in sorted(found, key=len, reverse=True):  # a file before its folder

@@ -153,6 +153,14 @@ class Method(nn.Module, ABC):
             counts: Number of occurrences of each id.
         """
 
+    def set_teacher(self, teacher: "Method") -> None:
+        """Receives a trained model whose predictions training learns, before the first step of a run.
+
+        Args:
+            teacher: A method with its trained network, for the same vocabulary.
+        """
+        raise UnmaskError(f"{type(self).__name__} learns from no teacher: set method mdlm")
+
     def begin_training(self) -> None:
         """Prepares for training, with the initial weights, before they are resumed, placed or compiled."""
 
@@ -260,6 +268,11 @@ class Method(nn.Module, ABC):
             The sum of the loss over all tokens.
         """
         raise NotImplementedError
+
+    @property
+    def networks(self) -> list[Backbone]:
+        """The networks that a training step computes, to be compiled."""
+        return [self.backbone]
 
     def passes(self, rows: int) -> set[int]:
         """Batch sizes of the network's forward passes in a training step.

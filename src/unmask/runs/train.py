@@ -177,14 +177,24 @@ def _prepared(
 ) -> tuple[Model, Trainer, FirstRows]:
     """The model, its trainer and the validation rows; writes config.yaml and the tokenizer."""
     initial = _initial_model(config, tokenizer) if config.init_from and not checkpoint else None
+    teacher = read_bundle(config.teacher) if config.teacher else None
     known = initial.tokenizer if initial else tokenizer
+    if teacher is not None:
+        if known is not None and known.fingerprint != teacher.tokenizer.fingerprint:
+            raise UnmaskError(
+                f"the teacher {config.teacher} has another tokenizer than the start of this run"
+            )
+        known = teacher.tokenizer
     data = group.in_turn(lambda: _data(config, run, known, checkpoint, group, given))
     corpus = {**data.train.facts, "held_out_text": data.valid.digest}
+    corpus |= {"teacher": teacher.digest} if teacher else {}
     fingerprint = {**to_dict(config), "corpus": corpus}
     if checkpoint:  # before any file of the run changes
         group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
     with torch_seed(config.seed):
         method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
+        if teacher is not None:
+            method.set_teacher(teacher.method)
         if config.lora.rank:
             add_adapters(method, config.lora)
     _check_pairs(method.backbone, data)

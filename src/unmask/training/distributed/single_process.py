@@ -30,8 +30,9 @@ class SingleProcess:
         return placed
 
     def compile(self, trained: Method, rows: int | None) -> None:
-        """Compiles the backbone for batches of `rows` rows, or of any number if `rows` is None."""
-        compile_blocks(trained.backbone, None if rows is None else trained.passes(rows))
+        """Compiles the networks for batches of `rows` rows, or of any number if `rows` is None."""
+        for network in trained.networks:
+            compile_blocks(network, None if rows is None else trained.passes(rows))
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         """Context of one micro-batch; processes sum gradients in the last one of a step only."""
