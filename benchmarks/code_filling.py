@@ -14,7 +14,6 @@ import argparse
 import ast
 import random
 import textwrap
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +77,7 @@ def functions(model: Model) -> Iterator[Function]:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):
             continue
-        lines = text.splitlines(keepends=True)
+        lines = [f"{line}\n" for line in text.split("\n")]  # as ast counts them
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 cuts = slice(node.lineno - 1), slice(node.lineno - 1, node.end_lineno)
@@ -159,7 +158,10 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     model = load(args.model, args.device)
     ways = [(f"MDLM, {name}", model, name) for name in args.samplers]
     if args.baseline:
-        ways.append(("autoregressive", load(args.baseline, args.device), LEFT_TO_RIGHT))
+        baseline = load(args.baseline, args.device)
+        if baseline.tokenizer.fingerprint != model.tokenizer.fingerprint:
+            raise SystemExit(f"{args.baseline} has another tokenizer than {args.model}")
+        ways.append(("autoregressive", baseline, LEFT_TO_RIGHT))
     for masked in args.lines:
         chosen = gaps(model, masked, args.functions)
         about = {"lines": masked, "n": len(chosen)}
@@ -167,14 +169,12 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         name = "lines deleted"
         yield {"row": f"{name}/{masked}", "way": name, **about, **_cells("parse", deleted)}
         for name, own, sampler in ways:
-            started = time.perf_counter()
             found = fill(own, chosen, sampler, args.batch)
-            seconds = (time.perf_counter() - started) / len(chosen)
             pairs = list(zip(chosen, found, strict=True))
             exact = share([gap.same(text) for gap, text in pairs])
             parse = share([gap.parses(text) for gap, text in pairs])
             first = [[gap.inside, text] for gap, text in pairs[:3]]
-            cells = {**_cells("exact", exact), **_cells("parse", parse), "s": seconds}
+            cells = {**_cells("exact", exact), **_cells("parse", parse)}
             yield {"row": f"{name}/{masked}", "way": name, **about, **cells, "first": first}
 
 

@@ -59,11 +59,12 @@ class Bundle:
     def digest(self) -> str:
         """A hash of weights, tokenizer and the settings that differ from their defaults.
 
-        A setting of a later version thus changes no hash. The hash of the held-out text is left out.
+        A new setting of a later version thus changes no hash, and a changed default does. The hash
+        of the held-out text is left out.
         """
-        settings = _changed(to_dict(self.config), defaults(self.config))
-        settings.get("data", {}).pop("held_out_digest", None)
-        content = [settings, self.tokenizer.fingerprint]
+        config = to_dict(self.config)
+        del config["data"]["held_out_digest"]
+        content = [_changed(config, defaults(self.config)), self.tokenizer.fingerprint]
         state = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         hash_tensors(state, self.method)
         return state.hexdigest()[:16]

@@ -98,7 +98,11 @@ def small(name: str, schedule=None):
             parameter.add_(0.1 * torch.randn_like(parameter))
     method = kind(config, network, vocabulary, schedule or LogLinear(), Stratified())
     if name == "with a teacher":
-        method.set_teacher(small("mdlm"))
+        teacher = small("mdlm")
+        with torch.no_grad():
+            for parameter in teacher.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        method.set_teacher(teacher)
     method.begin_training()
     return method
 

@@ -18,7 +18,7 @@ from unmask.diffusion.time_sampler import Noise
 from unmask.errors import UnmaskError, unknown
 from unmask.methods.compute.chunked_loss import RowLoss, projection_loss
 from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
-from unmask.methods.method import METHODS, Method
+from unmask.methods.method import METHODS, Method, check_lengths
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import Tokens, Valid
@@ -91,9 +91,13 @@ class MDLM(MaskedDiffusion):
             raise UnmaskError(
                 "a learned schedule minimises the variance of the bound: train it without a teacher"
             )
-        if teacher.backbone.pairs != self.backbone.pairs:
+        ours, theirs = (
+            (net.pairs, net.predicts_length) for net in (self.backbone, teacher.backbone)
+        )
+        if ours != theirs:
             raise UnmaskError(
-                "the teacher and this network do not read the same rows: one is an encoder_decoder"
+                "the teacher and this network do not read the same rows: only one of them is an "
+                "encoder_decoder or has a length head"
             )
         if teacher.backbone.time_conditioning and not self.backbone.time_conditioning:
             raise UnmaskError(
@@ -122,6 +126,7 @@ class MDLM(MaskedDiffusion):
         for teacher in self._teacher:
             if teacher.device != self.device:
                 teacher.to(self.device)
+            check_lengths(teacher.backbone, valid, given)
         return super().loss_tensors(x, valid, given, stream)
 
     def _loss_of(

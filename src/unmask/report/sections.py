@@ -71,6 +71,7 @@ def _curves(reports: Sequence[RunReport]) -> Section:
     for run in runs:
         loss = f"{run.losses[-1][1]:.4f}" if run.losses else "–"
         weight = getattr(run.config.method.config, "loss_weight", "elbo")
+        weight += " with a teacher" if run.config.teacher else ""
         loss += f" (weight {weight})" if run.losses and weight != "elbo" else ""
         best = min(run.validations, key=lambda found: found[1], default=None)
         text = signed(_certificate(run), with_error(best[1], best[2])) if best else "–"

@@ -81,6 +81,9 @@ def fitted(
     characters = count_characters(plain, corpus)
     chosen = _start_settings(plain) if plain.init_from else {}
     chosen |= _sizes(plain, characters)
+    if plain.teacher:
+        chosen = {n: value for n, value in chosen.items() if n != "data.tokenizer.size"}
+        chosen["data.tokenizer"] = _tokenizer(read_bundle(plain.teacher).config)
     config = resolve(tree, [*chosen.items(), *given])
     chosen |= _pace(config, characters, "training.steps" in dict(given))
     config = resolve(tree, [*chosen.items(), *given])
@@ -106,8 +109,13 @@ def _start_settings(config: RunConfig) -> dict[str, Any]:
     return {
         "method": to_dict(found.method),
         "backbone": to_dict(found.backbone) | {"dropout": 0.1},
-        "data.tokenizer": to_dict(found.data.tokenizer) | {"source": ""},
+        "data.tokenizer": _tokenizer(found),
     }
+
+
+def _tokenizer(config: RunConfig) -> dict[str, Any]:
+    """The tokenizer settings of a trained model, without the source that it was learned from."""
+    return to_dict(config.data.tokenizer) | {"source": ""}
 
 
 def _sizes(config: RunConfig, characters: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.backbones.backbone import Backbone
+from unmask.bundle import Bundle
 from unmask.config.components import build_method, outline
 from unmask.config.run_config import (
     RunConfig,
@@ -181,10 +182,9 @@ def _prepared(
     known = initial.tokenizer if initial else tokenizer
     if teacher is not None:
         if known is not None and known.fingerprint != teacher.tokenizer.fingerprint:
-            raise UnmaskError(
-                f"the teacher {config.teacher} has another tokenizer than the start of this run"
-            )
+            raise UnmaskError(f"the teacher {config.teacher} has another tokenizer than this run")
         known = teacher.tokenizer
+        _check_teacher(config, teacher)
     data = group.in_turn(lambda: _data(config, run, known, checkpoint, group, given))
     corpus = {**data.train.facts, "held_out_text": data.valid.digest}
     corpus |= {"teacher": teacher.digest} if teacher else {}
@@ -197,7 +197,8 @@ def _prepared(
             method.set_teacher(teacher.method)
         if config.lora.rank:
             add_adapters(method, config.lora)
-    _check_pairs(method.backbone, data)
+    for network in method.networks:
+        _check_pairs(network, data)
     if method.capabilities.token_schedule:
         counted = data.valid if isinstance(data.train, StreamRows) else data.train
         method.set_frequencies(token_counts(counted, data.tokenizer.vocabulary.size))
@@ -270,6 +271,17 @@ def _prepared(
             f"pairs, which are longer than {config.data.length} tokens"
         )
     return model, trainer, valid
+
+
+def _check_teacher(config: RunConfig, teacher: Bundle) -> None:
+    """Raises an error before any data is read if a run cannot learn from the teacher."""
+    outline(config, teacher.tokenizer.vocabulary).set_teacher(teacher.method)
+    longest = teacher.method.backbone.longest
+    if longest is not None and longest < config.data.length:
+        raise UnmaskError(
+            f"the teacher {config.teacher} reads {longest} tokens, but rows have "
+            f"{config.data.length}: set data.length {longest}"
+        )
 
 
 def _check_pairs(backbone: Backbone, data: Data) -> None:
