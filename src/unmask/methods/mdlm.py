@@ -85,6 +85,11 @@ class MDLM(MaskedDiffusion):
     # a teacher
 
     def set_teacher(self, teacher: Method) -> None:
+        """Makes the training loss a cross-entropy with a mixture of the text and the teacher's predictions.
+
+        Args:
+            teacher: A trained MDLM for the same vocabulary.
+        """
         if not isinstance(teacher, MDLM):
             raise UnmaskError(f"the teacher is of {type(teacher).__name__}: give a model of mdlm")
         if isinstance(self.schedule, Learned):
