@@ -180,6 +180,7 @@ def test_a_text_is_read_by_the_type_of_its_field(dotted, text, value, tmp_path):
         ("training.betas", "0.9", "training.betas: 1 values are given, but 2 are expected"),
         ("training.betas", "a,b", "training.betas: 'a' is not a number"),
         ("training.steps", "0", "training.steps must be at least 1, but is 0"),
+        ("training.batch", "2e9", "training.batch must be at most 1,048,576, but is 2000000000"),
         ("schedule.eps", "0.7", "schedule.eps must lie in [0, 0.5), not 0.7"),
         ("data.tokenizer.kind", "bpo", "data.tokenizer: unknown tokenizer kind 'bpo'; did you"),
         ("data.tokenizer.size", "3", "data.tokenizer.size is 3; a byte-level BPE needs at least"),

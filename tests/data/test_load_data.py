@@ -255,6 +255,7 @@ def test_rows_of_texts_stay_in_memory(config, tmp_path):
         ({"holdout": 0.0}, "data.holdout is 0.0; it must lie between 0 and 1"),
         ({"holdout": float("nan")}, "data.holdout is nan"),
         ({"length": 2}, "data.length is 2; BOS, EOS and one token of text need at least 3"),
+        ({"length": 10**9}, "data.length is 1,000,000,000; it must be at most 1,048,576"),
         ({"packing": "warp"}, "unknown packing 'warp'; did you mean 'wrap'"),
         ({"separator": " "}, "data.separator is empty"),
         ({"text_field": ""}, "data.text_field is empty"),

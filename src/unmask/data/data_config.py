@@ -12,6 +12,7 @@ PACKINGS = ("fit", "join", "pad", "split", "windows", "wrap")
 STREAMS = ("join", "wrap")  # packings whose rows start anywhere in a document
 WINDOWS = "windows"  # packing whose rows have neither BOS nor EOS
 SHARED = ("fit", *STREAMS)  # packings whose rows hold several documents
+LONGEST_ROW = 2**20  # tokens
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class DataConfig:
             raise UnmaskError(
                 f"data.length is {self.length}; BOS, EOS and one token of text need at least 3"
             )
+        if self.length > LONGEST_ROW:
+            raise UnmaskError(f"data.length is {self.length:,}; it must be at most {LONGEST_ROW:,}")
         if self.packing not in PACKINGS:
             raise unknown("packing", self.packing, PACKINGS)
         if not self.separator.strip():

@@ -9,6 +9,7 @@ DECAYS = ("constant", "cosine", "linear", "wsd")
 PRECISIONS = ("auto", "fp32", "bf16")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 STRATEGIES = ("plain", "ddp", "fsdp")
+LARGEST_BATCH = 2**20  # rows
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class TrainingConfig:
             self._check(field, 0 <= getattr(self, field) < float("inf"), "finite and at least 0")
         for field in ("lr", "eps", "muon_lr"):
             self._check(field, 0 < getattr(self, field) < float("inf"), "finite and above 0")
+        self._check("batch", self.batch <= LARGEST_BATCH, f"at most {LARGEST_BATCH:,}")
         self._check("micro_batch", 0 <= self.micro_batch <= self.batch, f"0 to {self.batch}")
         self._check("min_lr", 0 <= self.min_lr <= self.lr, f"0 to lr = {self.lr}")
         for field in ("ema", "muon_momentum"):
