@@ -12,6 +12,7 @@ from unmask.cli import main
 from unmask.diffusion.schedule import SCHEDULES, LogLinear
 from unmask.diffusion.time_sampler import Uniform
 from unmask.errors import UnmaskError
+from unmask.methods.distilled import with_teacher
 from unmask.methods.mdlm import MDLM
 from unmask.methods.sedd import SEDD
 from unmask.randomness import RowStream
@@ -38,9 +39,7 @@ def model(seed: int, width: int = 8, timed: bool = False, kind=MDLM, schedule=No
 
 def student(teacher: MDLM | None, seed: int = 0, **fields) -> MDLM:
     method = model(seed, **fields)
-    if teacher is not None:
-        method.set_teacher(teacher)
-    return method
+    return method if teacher is None else with_teacher(method, teacher)
 
 
 def with_gradient(method: MDLM) -> list[torch.Tensor]:
@@ -113,7 +112,7 @@ def test_teachers_that_do_not_fit_are_refused():
     )
     for method, teacher, message in cases:
         with pytest.raises(UnmaskError, match=message):
-            method.set_teacher(teacher)
+            with_teacher(method, teacher)
     with pytest.raises(UnmaskError, match="teacher_share must lie in"):
         MDLM.Config(teacher_share=1.5)
 

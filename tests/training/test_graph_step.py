@@ -23,6 +23,7 @@ from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
 from unmask.methods.d3pm_uniform import D3PMUniform
 from unmask.methods.diffusion_bert import DiffusionBERT
+from unmask.methods.distilled import with_teacher
 from unmask.methods.duo import Duo, DuoDistilled
 from unmask.methods.latent.analog_bits import AnalogBits
 from unmask.methods.latent.diffusion_lm import DiffusionLM
@@ -102,7 +103,7 @@ def small(name: str, schedule=None):
         with torch.no_grad():
             for parameter in teacher.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
-        method.set_teacher(teacher)
+        method = with_teacher(method, teacher)
     method.begin_training()
     return method
 

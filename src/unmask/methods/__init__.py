@@ -4,6 +4,7 @@ from unmask.methods.autoregressive import Autoregressive
 from unmask.methods.d3pm import D3PM
 from unmask.methods.d3pm_uniform import D3PMUniform
 from unmask.methods.diffusion_bert import DiffusionBERT
+from unmask.methods.distilled import DistilledMDLM, with_teacher
 from unmask.methods.duo import Duo, DuoDistilled
 from unmask.methods.latent.analog_bits import AnalogBits
 from unmask.methods.latent.diffusion_lm import DiffusionLM
@@ -32,6 +33,7 @@ __all__ = [
     "D3PMUniform",
     "DiffusionBERT",
     "DiffusionLM",
+    "DistilledMDLM",
     "Duo",
     "DuoDistilled",
     "Losses",
@@ -39,4 +41,5 @@ __all__ = [
     "Plaid",
     "SequenceClassifier",
     "TokenClassifier",
+    "with_teacher",
 ]

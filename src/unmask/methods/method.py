@@ -153,14 +153,6 @@ class Method(nn.Module, ABC):
             counts: Number of occurrences of each id.
         """
 
-    def set_teacher(self, teacher: "Method") -> None:
-        """Receives a trained model whose predictions training learns, before the first step of a run.
-
-        Args:
-            teacher: A method with its trained network, for the same vocabulary.
-        """
-        raise UnmaskError(f"{type(self).__name__} learns from no teacher: set method mdlm")
-
     def begin_training(self) -> None:
         """Prepares for training, with the initial weights, before they are resumed, placed or compiled."""
 

@@ -40,6 +40,7 @@ from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood, paired_difference
 from unmask.likelihood.figure_text import with_error
 from unmask.likelihood.measured_rows import token_counts
+from unmask.methods.distilled import with_teacher
 from unmask.methods.method import METHODS, Method, check_lengths
 from unmask.model import Model
 from unmask.randomness import row_seeds, torch_seed
@@ -193,11 +194,10 @@ def _prepared(
         group.broadcast(lambda: _check_agreement(run, checkpoint, fingerprint, config))
     with torch_seed(config.seed):
         method = initial.method if initial else build_method(config, data.tokenizer.vocabulary)
-        if teacher is not None:
-            method.set_teacher(teacher.method)
         if config.lora.rank:
             add_adapters(method, config.lora)
-    for network in method.networks:
+    trained = with_teacher(method, teacher.method) if teacher else method
+    for network in trained.networks:
         _check_pairs(network, data)
     if method.capabilities.token_schedule:
         counted = data.valid if isinstance(data.train, StreamRows) else data.train
@@ -232,7 +232,7 @@ def _prepared(
 
     loader = _loader(data, config)
     trainer = Trainer(
-        method,
+        trained,
         _shortened(loader, config, data.tokenizer),
         config.training,
         run,
@@ -251,8 +251,8 @@ def _prepared(
         data.tokenizer.save(run / "tokenizer")
         seal(run, *SEALED)
     parameters = sum(p.numel() for p in method.parameters())
-    trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
-    share = f", {trained / parameters:.1%} of them trained" if trained < parameters else ""
+    learned = sum(p.numel() for p in method.parameters() if p.requires_grad)
+    share = f", {learned / parameters:.1%} of them trained" if learned < parameters else ""
     say(
         f"{config.method.name}, {parameters / 1e6:.1f}M parameters{share}; {data.train.amount} of "
         f"{config.data.length} tokens to train on, {len(data.valid):,} to validate"
@@ -275,7 +275,7 @@ def _prepared(
 
 def _check_teacher(config: RunConfig, teacher: Bundle) -> None:
     """Raises an error before any data is read if a run cannot learn from the teacher."""
-    outline(config, teacher.tokenizer.vocabulary).set_teacher(teacher.method)
+    with_teacher(outline(config, teacher.tokenizer.vocabulary), teacher.method)
     longest = teacher.method.backbone.longest
     if longest is not None and longest < config.data.length:
         raise UnmaskError(
