@@ -77,7 +77,8 @@ def configured(name: str, options: argparse.Namespace) -> RunConfig:
         shape = {"depth": options.depth // 2, "encoder_depth": options.depth // 2}
         if LIMITS.items() <= own.items():
             shape["target_positions"] = task.target
-    shape |= {"width": options.width, "heads": max(1, options.width // 32), "dropout": 0.2}
+    heads = max(1, options.width // 32)
+    shape |= {"width": options.width, "heads": heads, "dropout": options.dropout}
     settings = {
         **own,
         **{f"backbone.{field}": value for field, value in shape.items()},
@@ -271,10 +272,10 @@ def table(file: Path) -> Iterator[str]:
             continue
         bound = bounds[model]
         sign = "" if bound["certificate"] == "exact" else "≤ "
-        others = [both[model, how, each]["score"] for each in tests[1:]]
+        others = [both.get((model, how, each)) for each in tests[1:]]
         cells = [model, f"{row['parameters'] / 1e6:.1f}M", f"{sign}{bound['perplexity']:.2f}", how]
         cells += [f"{row['score']:.1f} [{row['low']:.1f}, {row['high']:.1f}]", f"{row['chrf']:.1f}"]
-        cells += [f"{score:.1f}" for score in others]
+        cells += ["–" if other is None else f"{other['score']:.1f}" for other in others]
         cells += [f"{row['words'] / row['reference_words']:.2f}", f"{row['calls']:.1f}"]
         cells += [f"{1e3 * row['seconds']:.2f}"]
         cells += ["" if row["alone"] is None else f"{1e3 * row['alone']:.1f}"]
@@ -298,6 +299,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="most time of training")
     parser.add_argument("--width", type=int, default=256, help="width of the networks")
     parser.add_argument("--depth", type=int, default=6, help="blocks, even; an encoder has half")
+    parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--vocabulary", type=int, help="tokens of the vocabulary")
     parser.add_argument("--optimizer", default="adamw", help="adamw or muon")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")

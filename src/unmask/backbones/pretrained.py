@@ -19,7 +19,7 @@ from unmask.backbones.layers.attention import (
 )
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.inference_weights import Compilable
-from unmask.backbones.layers.ops import taken
+from unmask.backbones.layers.ops import attend, taken
 from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
 from unmask.errors import UnmaskError
@@ -93,9 +93,7 @@ class Layer(Compilable):
         q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
         if attention.cache is not None:
             k, v = attention.cache.append(layer, k, v)
-        y = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=attention.mask, is_causal=attention.causal
-        )
+        y = attend(q, k, v, attention.mask, attention.causal)
         return dropout(self.out(y.transpose(1, 2).flatten(2)), self.dropout, keys, 2 * layer)
 
     def _mlp(self, h: Features, layer: int, keys: Keys | None) -> Features:

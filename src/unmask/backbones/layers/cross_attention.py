@@ -14,7 +14,7 @@ from unmask.backbones.layers.attention import (
     Rotation,
 )
 from unmask.backbones.layers.dropout import Keys, dropout
-from unmask.backbones.layers.ops import EPS
+from unmask.backbones.layers.ops import EPS, attend
 from unmask.backbones.layers.packed_batch import PackedBatch
 from unmask.backbones.layers.transformer_block import NORMS, Block, Values
 
@@ -60,7 +60,7 @@ class CrossAttention(nn.Module):
         q = inputs.rotation(self._normal(q))[:, :, 0].transpose(1, 2)
         k, v = inputs.source.kv[:, layer].to(q.dtype).unbind(1)
         mask = inputs.source.seen[:, None, None]
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        y = attend(q, k, v, mask)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _normal(self, x: Tensor) -> Tensor:

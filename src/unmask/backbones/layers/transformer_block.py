@@ -19,6 +19,7 @@ from unmask.backbones.layers.ops import (
     EPS,
     BlockWeights,
     SwiGLU,
+    attend,
     feed_forward,
     gated,
     linear,
@@ -321,9 +322,7 @@ class Block(InferenceWeights):
         v = v.squeeze(2).transpose(1, 2)
         if attention.cache is not None:
             k, v = attention.cache.append(layer, k, v)
-        y = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=attention.mask, is_causal=attention.causal
-        )
+        y = attend(q, k, v, attention.mask, attention.causal)
         return y.transpose(1, 2).flatten(2)
 
 
