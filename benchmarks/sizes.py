@@ -288,7 +288,7 @@ def scored(one: Judged | None) -> str:
     if one is None:
         return "–"
     low, high = one.scores["interval"]
-    return f"{one.scores['perplexity']:.1f} ({low:.1f} to {high:.1f}), {one.scores['entropy']:.2f}"
+    return f"{one.scores['perplexity']:,.0f} ({low:,.0f} to {high:,.0f}), {one.scores['entropy']:.2f}"
 
 
 def plot(out: Path, picture: Path) -> None:
@@ -308,7 +308,7 @@ def plot(out: Path, picture: Path) -> None:
         half = [one.half for one in y]
         panels[0].errorbar(x, [one.mean for one in y], half, marker="o", capsize=3, label=title)
     panels[0].set(xscale="log", xlabel="non-embedding parameters", ylabel="nats per token")
-    panels[0].legend(frameon=False, loc="lower left", fontsize=9)
+    panels[0].legend(frameon=False, loc="upper right", fontsize=9)
     for axes in panels[2:]:
         axes.sharey(panels[1])
         axes.tick_params(labelleft=False, which="both")
@@ -324,11 +324,14 @@ def plot(out: Path, picture: Path) -> None:
             axes.plot([x for x, _ in points], [y for _, y in points], label=sampler, **style)
         axes.set(title=size, xlabel="network calls", yscale="log")
         axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:.0f}")
     for axes in panels:
         axes.grid(alpha=0.2)
         axes.spines[["top", "right"]].set_visible(False)
     if texts and sizes:
-        panels[1].set_ylabel(f"perplexity under {texts[0].scores['judge']}")
+        panels[1].set_ylabel("gen-PPL")
+        panels[1].yaxis.set_major_formatter("{x:,.0f}")
+        panels[1].yaxis.set_minor_formatter("{x:,.0f}")
         shown = panels[1].get_legend_handles_labels()
         figure.legend(*shown, loc="outside right upper", frameon=False, fontsize=9)
     picture.parent.mkdir(parents=True, exist_ok=True)
