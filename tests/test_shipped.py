@@ -140,6 +140,8 @@ def test_a_card_holds_what_was_measured(held, capsys, monkeypatch):
 
 def test_the_command_of_a_card_trains_the_same_configuration(held):
     config = unmask.load("stories").config
+    trained = replace(config, data=replace(config.data, held_out_digest="written by training"))
+    assert training_command(trained, "stories") == training_command(config, "stories")
     program, verb, recipe, *overrides = shlex.split(training_command(config, "stories"))
     assert (program, verb, recipe) == ("unmask", "train", "stories")
     parsed = Parser(overrides=True).parse_args([recipe, *overrides])
@@ -238,7 +240,7 @@ def _all_of(screen: int) -> str:
 def test_a_shipped_model_is_small_measured_and_works(name):
     facts, folder = shipped.card(name), shipped.folder(name)
     assert shipped.size(name) <= 40e6
-    assert facts["parameters"] <= 20e6
+    assert facts["parameters"] <= 22e6
     precisions = ("fp32",) if facts["parameters"] < 1e6 else ("bf16", "int8")
     assert json.loads((folder / "model.json").read_text())["precision"] in precisions
     assert len(facts["samples"]) == 10

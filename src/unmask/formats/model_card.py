@@ -16,7 +16,8 @@ from unmask.likelihood.figure_text import signed, with_error
 from unmask.methods.method import METHODS
 
 FRONT = "---\n"
-_MACHINE = {"training.device", "data.cache"}  # settings that do not affect the result
+# settings that do not affect the result, or that training writes
+_MACHINE = {"training.device", "data.cache", "data.held_out_digest"}
 
 
 def card_facts(bundle: Bundle) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 
-NAMES = ("stories", "stories-ar", "wiki", "dna")
+NAMES = ("stories", "stories-ar", "wiki", "code", "dna")
 MODEL, CARD = "model.json", "card.json"
 _MODEL_FILES = (MODEL, "config.yaml")  # an exported folder has the first, a run folder the second
 _FOLDER = Path(__file__).parent
