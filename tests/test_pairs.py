@@ -218,7 +218,7 @@ def assert_exported(command: Run, run: str, written: str, kind: str) -> None:
     command("card", ours, *card, "--judge", run, "--draws", "2", "--samples", "2", *CPU)
     assert f"| method, network | {kind} |" in Path(ours, "README.md").read_text(encoding="utf-8")
     theirs = f"{run} pretrained"
-    command("export", run, theirs, "--pretrained")
+    command("export", run, "--pretrained", theirs)
     assert kind in Path(theirs, "README.md").read_text(encoding="utf-8")
     for model in (ours, theirs):
         assert assert_written(command, model) == written

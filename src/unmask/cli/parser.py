@@ -67,6 +67,7 @@ class Parser(argparse.ArgumentParser):
             args = self._with_default(args)
         if not self.overrides:
             parsed, extras = super().parse_known_args(args, namespace)
+            extras = self._optional_positional(parsed, extras)
             # here the error refers to the help of the command; later it would refer to that of `unmask`
             if extras and self._subparsers is None:
                 self._unrecognized(extras)
@@ -88,6 +89,19 @@ class Parser(argparse.ArgumentParser):
             + value
             for name, equals, value in words
         ]
+
+    def _optional_positional(self, parsed: argparse.Namespace, extras: list[str]) -> list[str]:
+        """The unknown arguments, less one that is the value of an optional positional.
+
+        Python before 3.12.7 gives `export MODEL --raw FOLDER` no FOLDER: it leaves out the optional one
+        as soon as an option follows MODEL.
+        """
+        for action in self._get_positional_actions():
+            absent = getattr(parsed, action.dest, None) is action.default
+            if action.nargs == "?" and absent and extras and not extras[0].startswith("-"):
+                setattr(parsed, action.dest, self._get_values(action, extras[:1]))
+                return extras[1:]
+        return extras
 
     def _unrecognized(self, extras: Sequence[str]) -> NoReturn:
         """Raises an error for unknown arguments, with the nearest option."""
