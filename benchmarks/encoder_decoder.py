@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -135,7 +136,9 @@ def train_all(names: list[str], options: argparse.Namespace) -> dict[str, float]
                 del running[name]
             elif spent > options.seconds:
                 process.send_signal(signal.SIGINT)  # the run saves its state
-                process.wait(30)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(30)
+                process.kill()
     return seconds
 
 
@@ -188,7 +191,7 @@ def measured(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]
             by_source = dict(zip(fitting, results, strict=True))
             some, alone = fitting[:20], None
             if chosen.get("ending") != "free":
-                write(some[:1], batch=1)
+                write(some, batch=1)  # captures the CUDA graphs
                 alone = timed(partial(write, some, batch=1))[1] / len(some)
             yield {
                 **own,

@@ -187,6 +187,8 @@ def main() -> None:
     )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the files of --table")
     args = parser.parse_args()
+    if args.plot and not args.table:
+        parser.error("--plot draws the files of --table: give --table FILE")
     if args.table:
         found = read_rows(*args.table)
         for batch in sorted({row["batch"] for row in found if "batch" in row}):

@@ -288,7 +288,9 @@ def scored(one: Judged | None) -> str:
     if one is None:
         return "–"
     low, high = one.scores["interval"]
-    return f"{one.scores['perplexity']:,.0f} ({low:,.0f} to {high:,.0f}), {one.scores['entropy']:.2f}"
+    return (
+        f"{one.scores['perplexity']:,.0f} ({low:,.0f} to {high:,.0f}), {one.scores['entropy']:.2f}"
+    )
 
 
 def plot(out: Path, picture: Path) -> None:
@@ -301,14 +303,16 @@ def plot(out: Path, picture: Path) -> None:
     figure = Figure(figsize=(4 + 2.6 * len(sizes), 3.8), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, 1 + len(sizes), squeeze=False)[0]
-    for method, title in {"ar": "autoregressive, exact", "mdlm": "MDLM, bound"}.items():
+    shown = {"ar": ("autoregressive, exact", "C5"), "mdlm": ("MDLM, bound", "black")}
+    for method, (title, color) in shown.items():
         names = [f"{method}-{size}" for size in sizes]
         x = [next(iter(found[name].values()))["non_embedding"] for name in names]
         y = [nats(found, name) for name in names]
         half = [one.half for one in y]
-        panels[0].errorbar(x, [one.mean for one in y], half, marker="o", capsize=3, label=title)
+        style: dict[str, Any] = {"color": color, "marker": "o", "capsize": 3}
+        panels[0].errorbar(x, [one.mean for one in y], half, label=title, **style)
     panels[0].set(xscale="log", xlabel="non-embedding parameters", ylabel="nats per token")
-    panels[0].legend(frameon=False, loc="upper right", fontsize=9)
+    panels[0].legend(frameon=False, loc="center right", fontsize=9)
     for axes in panels[2:]:
         axes.sharey(panels[1])
         axes.tick_params(labelleft=False, which="both")
@@ -316,12 +320,18 @@ def plot(out: Path, picture: Path) -> None:
         for number, sampler in enumerate((*STRATEGIES, "left_to_right")):
             method = "ar" if sampler == "left_to_right" else "mdlm"
             points = sorted(
-                (one.row["calls"], one.scores["perplexity"])
+                (one.row["calls"], one.scores["perplexity"], one.scores["interval"])
                 for one in texts
                 if (one.row["row"], one.row["sampler"]) == (f"{method}-{size}", sampler)
             )
-            style: dict[str, Any] = {"color": f"C{number}", "marker": "os^Dv*"[number]}
-            axes.plot([x for x, _ in points], [y for _, y in points], label=sampler, **style)
+            x, y = [x for x, _, _ in points], [y for _, y, _ in points]
+            ends = [
+                [y - low for _, y, (low, _) in points],
+                [high - y for _, y, (_, high) in points],
+            ]
+            style = {"color": f"C{number}", "marker": "os^Dv*"[number], "capsize": 2}
+            title = f"{sampler} (autoregressive)" if method == "ar" else sampler
+            axes.errorbar(x, y, ends, label=title, elinewidth=0.8, **style)
         axes.set(title=size, xlabel="network calls", yscale="log")
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:.0f}")

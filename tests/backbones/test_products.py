@@ -25,13 +25,25 @@ def test_gelu_traced_at_one_size_serves_another():
         torch.testing.assert_close(traced(x), F.gelu(x, approximate="tanh"))
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"mask": torch.arange(24)[None] < 20}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"causal": True},
+        {"mask": torch.arange(24)[None] < 20},
+        {"mask": torch.linspace(-2, 2, 24 * 24).view(24, 24).bfloat16()},
+    ],
+)
 def test_attention_of_short_rows_trains_without_rounding_in_bf16(options):
     torch.manual_seed(0)
     qkv = [torch.randn(2, 3, 24, 16).bfloat16().requires_grad_() for _ in range(3)]
     exact = [part.detach().double().requires_grad_() for part in qkv]
     with torch.autocast("cpu", torch.bfloat16):
         y = attend(*qkv, **options)
+    assert y.dtype == torch.bfloat16
+    mask = options.get("mask")
+    if mask is not None and mask.is_floating_point():
+        options = {"mask": mask.double()}
     wanted = attend(*exact, **options)
     torch.testing.assert_close(y.double(), wanted, atol=1e-6, rtol=2**-8)  # rounded once
     wanted.pow(2).sum().backward()

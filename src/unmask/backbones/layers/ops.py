@@ -48,15 +48,18 @@ def attend(
         q: Queries, [rows, heads, queries, head width].
         k: Keys, [rows, heads, keys, head width].
         v: Values of the keys.
-        mask: False where a query does not attend to a key.
+        mask: False where a query does not attend to a key, or numbers that are added to the scores.
         causal: Each query attends to the keys up to its own position.
 
     Returns:
         The values of each query, in the type of `q`.
     """
     bf16 = q.dtype == torch.bfloat16 and q.device.type == "cpu"
-    if not (bf16 and q.requires_grad and k.shape[-2] <= _SHORT):
+    trains = any(part.requires_grad for part in (q, k, v))
+    if not (bf16 and trains and k.shape[-2] <= _SHORT):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+    if mask is not None and mask.is_floating_point():
+        mask = mask.float()
     with torch.autocast("cpu", enabled=False):
         y = F.scaled_dot_product_attention(
             q.float(), k.float(), v.float(), attn_mask=mask, is_causal=causal
