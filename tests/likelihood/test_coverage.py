@@ -13,7 +13,8 @@ from kit import expected_bound, table_method
 from toy_corpus import Corpus, listed
 
 from unmask.likelihood.bound import Bound
-from unmask.likelihood.estimate import BLOCK, choose_estimator, likelihood
+from unmask.likelihood.draws import BLOCK, draw_stream, draws_together
+from unmask.likelihood.estimate import choose_estimator, likelihood
 from unmask.likelihood.estimators import ESTIMATORS, Batch
 from unmask.likelihood.sums import Conditions, Sums
 from unmask.methods.method import Method
@@ -110,6 +111,23 @@ def test_the_interval_contains_the_entropy(kind, how, seeds):
     found = bounds(method(kind), seeds, **how)
     assert held(found, ENTROPY) >= (0.98 if seeds == SEEDS else 0.96)
     check_errors(found)
+
+
+@pytest.mark.parametrize(("rows", "draws"), [(1, 16), (3, 32)])
+def test_the_interval_of_a_few_rows_contains_their_cost(rows, draws):
+    """The draws of few rows share strata. The exact denoiser costs -log p of each row."""
+    model, some = method("mdlm"), Corpus(ROWS[:: len(ROWS) // rows][:rows])
+    truth = likelihood(model, some, order="left_to_right").nats
+    found = [likelihood(model, some, draws=draws, seed=seed) for seed in range(80)]
+    assert held(found, truth) >= 0.96
+    check_errors(found)
+
+
+def test_the_draws_of_one_text_visit_all_noise_levels():
+    levels = [int(draw_stream(0, draw, 64, range(1), range(1)).strata()) for draw in range(64)]
+    for first in range(0, 64, draws_together(64, 1)):
+        assert sorted(levels[first : first + 8]) == list(range(8))
+    assert len({tuple(levels[first : first + 8]) for first in range(0, 64, 8)}) > 1
 
 
 @pytest.mark.parametrize("how", [{"order": "left_to_right"}, {"order": "random"}, {"orders": 2}])

@@ -191,7 +191,8 @@ _NODES = 1 << 16  # of the numerical integral
 def pooled_freedom(draws: int, variance: float, squares: float) -> float:
     """Degrees of freedom of a sum of blocks' variances, each from `draws` draws (Satterthwaite).
 
-    One block has draws - 1 degrees of freedom, n equal blocks have n (draws - 1).
+    One block has draws - 1 degrees of freedom, n equal blocks have n (draws - 1). A block whose draws share strata has
+    fewer: its square is larger (`Sums.of_block`).
 
     Args:
         draws: Draws of each block.
@@ -200,7 +201,7 @@ def pooled_freedom(draws: int, variance: float, squares: float) -> float:
     """
     if not squares > 0:
         return math.inf
-    return (draws - 1) * max(1.0, variance**2 / squares)  # less than 1 is rounding
+    return max(1.0, (draws - 1) * variance**2 / squares)  # less than 1 is rounding
 
 
 def student_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:

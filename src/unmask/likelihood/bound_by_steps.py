@@ -18,10 +18,9 @@ from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import FixedCount, Noise
 from unmask.errors import UnmaskError
-from unmask.likelihood.estimate import BLOCK
+from unmask.likelihood.draws import BLOCK, draw_stream
 from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
 from unmask.methods.method import Method, targets
-from unmask.randomness import RowStream, child_seed
 from unmask.runtime.device import to_device
 
 
@@ -53,7 +52,7 @@ def nats_by_steps(
                 if (T, length) not in weights:
                     weights[T, length] = step_weights(method.schedule, length, T)
         for number in range(draws):
-            stream = RowStream(child_seed(seed, number), start, range(len(x)), len(x))
+            stream = draw_stream(seed, number, draws, part, part)
             noise = method.noise(stream, wanted, FixedCount())
             assert isinstance(noise, Noise)
             losses = method.nll(to_device(x, method.device), valid, noise, given=given)

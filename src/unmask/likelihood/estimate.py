@@ -1,7 +1,7 @@
 """Monte-Carlo estimates of the likelihood, or of a bound on it, over the rows of a corpus.
 
-Blocks of rows share the strata of their noise. The noise of a row depends on the seed, the draw and the
-row's number in the corpus. So a row's value is the same in every batch and every shard.
+Blocks of rows share the strata of their noise; the draws of a short block share theirs. The noise of a row depends
+on the seed, the draw, the number of draws and the row's number in the corpus. So a row's value is the same in every batch and every shard.
 """
 
 import operator
@@ -16,15 +16,15 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.likelihood.bound import Bound
+from unmask.likelihood.draws import BLOCK, draw_stream
 from unmask.likelihood.estimators import Batch, Estimator, own_bound
 from unmask.likelihood.measured_rows import TokenRows, counted_in, first_targets, given_in
 from unmask.likelihood.sums import Conditions, Sums
 from unmask.likelihood.token_orders import Order, order_estimator
 from unmask.methods.method import Method
-from unmask.randomness import RowStream, child_seed
+from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 
-BLOCK = 32  # rows that share strata, counted from the start of the corpus
 _PENDING = 4  # batches that are queued on the device at the same time
 Progress = Callable[[float], None]
 
@@ -268,10 +268,18 @@ class _Measurement:
             tokens = torch.ones_like(tokens)
         counted = first_targets(valid, given, tokens)
         x = to_device(x, self.estimator.method.device)
-        seeds = [child_seed(self.seed, number) for number in range(self.draws)]
-        streams = [_streams(seed, batch, self.rows) for seed in seeds]
+        streams = [self._streams(number, batch) for number in range(self.draws)]
         found = self.estimator.draws(Batch(x, valid, given, counted), streams)
         return _PendingBatch(batch.start, tokens, found)
+
+    def _streams(self, draw: int, batch: range) -> list[RowStream]:
+        """The random streams of a batch's rows under a draw, one for each block that the batch overlaps."""
+        streams = []
+        for start in range(batch.start // BLOCK * BLOCK, batch.stop, BLOCK):
+            block = range(start, min(start + BLOCK, len(self.rows)))
+            part = range(max(batch.start, start), min(batch.stop, block.stop))
+            streams.append(draw_stream(self.seed, draw, self.draws, block, part))
+        return streams
 
 
 class _PendingBatch:
@@ -296,16 +304,6 @@ class _PendingBatch:
         if self._event:
             self._event.synchronize()
         return self._piece
-
-
-def _streams(seed: int, batch: range, rows: TokenRows) -> list[RowStream]:
-    """The random streams of a batch's rows, one for each block that the batch overlaps."""
-    streams = []
-    for start in range(batch.start // BLOCK * BLOCK, batch.stop, BLOCK):
-        block = range(start, min(start + BLOCK, len(rows)))
-        mine = range(max(batch.start, start) - start, min(batch.stop, block.stop) - start)
-        streams.append(RowStream(seed, start, mine, len(block)))
-    return streams
 
 
 def _by_block(pieces: Iterator[_Piece]) -> Iterator[_Piece]:

@@ -9,6 +9,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from unmask.errors import UnmaskError
+from unmask.likelihood.draws import draws_together
 
 Part = tuple[int, int]  # first row, and the row after the last
 
@@ -41,7 +42,7 @@ class Sums:
     parts: tuple[Part, ...]  # rows that were measured
     tokens: int
     terms: dict[str, float]
-    variance: float  # over draws, of a block's nats, summed over blocks
+    variance: float  # of a draw of a block's nats, summed over blocks
     variance_squares: float  # the squares of these variances, summed
     nats_squares: float  # over rows: nats ** 2, nats * tokens, tokens ** 2
     nats_tokens: float
@@ -61,7 +62,9 @@ class Sums:
         """The sums of one block: rows from `start` on that share the strata of their noise."""
         nats = torch.stack(list(terms.values())).sum(0)
         draws, rows = nats.shape
-        variance = float(nats.sum(1).var()) if draws > 1 else 0.0
+        together = draws_together(draws, rows)
+        groups = nats.sum(1).unflatten(0, (-1, together)).mean(1)  # their means are independent
+        variance = together * float(groups.var()) if draws > 1 else 0.0
         by_row, lengths = nats.mean(0), tokens.double()
         return cls(
             conditions=conditions,
@@ -69,7 +72,8 @@ class Sums:
             tokens=int(tokens.sum()),
             terms={name: float(values.sum()) / draws for name, values in terms.items()},
             variance=variance,
-            variance_squares=variance**2,
+            # a variance of fewer groups has fewer degrees of freedom
+            variance_squares=variance**2 * max(1, draws - 1) / max(1, len(groups) - 1),
             nats_squares=float(by_row @ by_row),
             nats_tokens=float(by_row @ lengths),
             tokens_squares=float(lengths @ lengths),

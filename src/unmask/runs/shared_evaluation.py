@@ -6,7 +6,7 @@ from functools import reduce
 from operator import add
 
 from unmask.likelihood.bound import Bound
-from unmask.likelihood.estimate import BLOCK
+from unmask.likelihood.draws import BLOCK
 from unmask.likelihood.sums import Sums
 from unmask.model import Model
 from unmask.training.distributed.process_group import ProcessGroup
