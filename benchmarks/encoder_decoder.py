@@ -280,8 +280,9 @@ def table(file: Path) -> Iterator[str]:
         cells += [f"{row['score']:.1f} [{row['low']:.1f}, {row['high']:.1f}]", f"{row['chrf']:.1f}"]
         cells += ["–" if other is None else f"{other['score']:.1f}" for other in others]
         cells += [f"{row['words'] / row['reference_words']:.2f}", f"{row['calls']:.1f}"]
-        cells += [f"{1e3 * row['seconds']:.2f}"]
-        cells += ["" if row["alone"] is None else f"{1e3 * row['alone']:.1f}"]
+        seconds, alone = row.get("seconds"), row.get("alone")
+        cells += ["" if seconds is None else f"{1e3 * seconds:.2f}"]
+        cells += ["" if alone is None else f"{1e3 * alone:.1f}"]
         yield f"| {' | '.join(cells)} |"
     for row in rows:
         if row["row"] == "gain":
