@@ -237,7 +237,7 @@ def differences(found: list[dict[str, Any]]) -> Iterator[str]:
                 figure = mean([int(a) - int(b) for a, b in each])
                 value, low, high = (100 * x for x in (figure.value, figure.low, figure.high))
                 cells.append(f"{kind} {value:+.0f} [{low:+.0f}, {high:+.0f}]")
-            yield f"{rows[0]['way']} less {other['way']}, {n} lines: {', '.join(cells)}"
+            yield f"{rows[0]['way']} less {other['way']}, {n} line{'s' * (n > 1)}: {', '.join(cells)}"
 
 
 def _percent(row: dict[str, Any], name: str) -> str:
