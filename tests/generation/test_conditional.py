@@ -45,7 +45,7 @@ SETTINGS = {
 }
 SHAPE = {"width": 48, "depth": 2, "heads": 4, "dropout": 0}
 OWN = {
-    "mdlm": {"backbone.gate": 1},
+    "mdlm": {"backbone": "modern_dit", "training.steps": 150},
     "autoregressive": {"backbone": "causal", "data.fill_target": "false", "training.steps": 100},
 }
 
@@ -97,7 +97,7 @@ def mdlm(models) -> unmask.Model:
 def test_a_tiny_model_reverses_unseen_words(method, models):
     texts = [str(result) for result in models[method].generate(UNSEEN, strategy="deterministic")]
     right = sum(text == turned(word) for text, word in zip(texts, UNSEEN, strict=True))
-    assert right > 0.3 * len(UNSEEN)  # chance is one in hundreds
+    assert right > 0.7 * len(UNSEEN)  # chance is one in hundreds
     lengths = sum(len(text) == len(word) for text, word in zip(texts, UNSEEN, strict=True))
     assert lengths > 0.7 * len(UNSEEN)  # the model also learns the length of a target
 
@@ -110,7 +110,7 @@ def test_the_perplexity_is_of_targets_with_one_end_each(method, models):
     assert bound.characters == sum(map(len, UNSEEN))
     pairs = [(word, turned(word)) for word in UNSEEN]
     assert model.perplexity(pairs) == bound
-    assert bound.nats < 0.7  # a random letter costs more than 2
+    assert bound.nats < 0.4  # a random letter costs more than 2
     wrong = model.perplexity([(word, turned(word)[::-1]) for word in UNSEEN if word != word[::-1]])
     assert wrong.nats > 2 * bound.nats
 
@@ -334,7 +334,7 @@ def test_without_data_the_validation_pairs_are_translated(mdlm):
     found = translate(mdlm)
     assert found.sources == UNSEEN
     right = sum(a == turned(b) for a, b in zip(found.hypotheses, UNSEEN, strict=True))
-    assert found.exact == right > 0.3 * len(UNSEEN)
+    assert found.exact == right > 0.7 * len(UNSEEN)
 
 
 def translation(model: Path, *options: str) -> int:

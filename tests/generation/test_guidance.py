@@ -243,11 +243,12 @@ def trained(folder: Path, changes: dict[str, str]) -> unmask.Model:
         "data.packing": "pad",
         "data.length": "10",
         "data.tokenizer.kind": "characters",
+        "backbone": "modern_dit",
         "backbone.width": "32",
         "backbone.depth": "2",
         "backbone.heads": "2",
         "backbone.dropout": "0",
-        "training.steps": "300",
+        "training.steps": "200",
         "training.batch": "64",
         "training.lr": "5e-3",
         "training.warmup": "10",
@@ -366,10 +367,11 @@ def test_a_style_rewrites_the_tokens_that_contradict_it(model):
 
 def test_a_style_of_a_long_text_keeps_the_rows_that_have_it(model):
     body = model.length - 2  # BOS or class, and EOS
-    text = "a" * body + "b" * body
+    text = "a" * body + "bbabbbab"
     params = SamplingParams(label="a")
-    places = style_places(model, model.tokenizer.encode(text), params, share=0.5)
-    assert sorted(places) == list(range(body, 2 * body))
+    places = style_places(model, model.tokenizer.encode(text), params, share=0.25)
+    assert len(places) == len(text) // 4
+    assert all(text[place] == "b" for place in places)
 
 
 def test_an_order_policy_reveals_no_class_token(model):
