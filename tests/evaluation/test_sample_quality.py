@@ -182,12 +182,12 @@ def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
     assert [row.tokens for row in rows] == [4 * (LENGTH - 2)] * 2
     rows = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text), length=9)
     assert [row.tokens for row in rows] == [4 * (9 - 1)] * 2  # a cut text has no EOS
-    text.write_text(short * 40)  # texts end in every row: they are compared up to there
+    text.write_text(short * 400)  # texts end in every row: they are compared up to there
     real = real_texts(wrapped, 4, LENGTH, pytest.fail, str(text))
     assert real.whole is None
     assert all(len(sample.ids) < LENGTH - 2 for sample in real.first.samples)
-    written = run_compare(wrapped, samplers=["left_to_right"], n=4, data=str(text))[1]
-    assert written.tokens < 4 * (LENGTH - 2)
+    written = run_compare(wrapped, samplers=["left_to_right"], n=32, data=str(text))[1]
+    assert written.tokens < 32 * (LENGTH - 2)  # at least one of them has drawn its EOS
 
 
 @pytest.mark.parametrize("count", [3, 7, 8, 31, 32, 33, 48, 500])

@@ -10,7 +10,7 @@ from unmask.cli import main
 from unmask.errors import UnmaskError
 from unmask.files.storage import seal
 from unmask.runs.train_policy import train_order_policy
-from unmask.samplers.order_policy import FEATURES, OrderPolicy, nearness
+from unmask.samplers.order_policy import FEATURES, STATIC, OrderPolicy, nearness
 from unmask.training.order_training import OrderTraining
 
 TEXT = "\n\n".join(f"the king {i} sat on the hill and the queen {i} ran." for i in range(40))
@@ -23,6 +23,26 @@ def test_nearness_is_the_inverse_distance_to_known_tokens():
     assert left[2:4].tolist() == [1.0, 0.5]
     assert right[2:4].tolist() == [0.5, 1.0]
     assert (float(left[0]), float(right[5])) == (0.0, 0.0)
+
+
+def test_the_log_probability_of_choices_is_that_of_their_draw():
+    """REINFORCE needs this. The mean of 1 / p over draws is then the number of possible draws."""
+    rows, places, several = 8000, 4, 2
+    policy, seen = OrderPolicy("random"), torch.ones(rows, places, dtype=torch.bool)
+    policy.prior[STATIC:] = -1.0  # scores that a choice changes
+    generator = torch.Generator().manual_seed(0)
+    exponential = torch.empty(rows, places)
+    picked, log_chance = policy.choose(
+        torch.zeros(rows, places, STATIC),
+        ~seen,
+        seen,
+        torch.full((rows,), several),
+        lambda: -exponential.exponential_(generator=generator).log(),
+    )
+    assert picked.sum(1).eq(several).all()
+    inverse = (-log_chance.detach()).exp()
+    error = float(inverse.std()) / rows**0.5
+    assert abs(float(inverse.mean()) - 4 * 3) < 4 * error < 0.6
 
 
 def test_the_command_trains_saves_and_generates(run, tmp_path, capsys):

@@ -88,6 +88,20 @@ def test_the_fused_kernel_skips_on_the_device():
     assert before["weight.step"] == 2
 
 
+def test_moments_are_loaded_in_the_layout_of_their_parameter():
+    """The fused kernel of a CPU reads memory in one order for all tensors."""
+    models = [torch.nn.Linear(3, 2, bias=False) for _ in range(2)]
+    for model in models:
+        model.weight = torch.nn.Parameter(torch.arange(6.0).view(3, 2).T)
+    optimizers = [NamedAdamW(model, TrainingConfig()) for model in models]
+    for _ in range(3):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            model(torch.tensor([1.0, 2.0, 4.0])).prod().backward()
+            optimizer.step(0.1, torch.tensor(0.0))
+        optimizers[1].load({k: v.clone().contiguous() for k, v in optimizers[1].tensors().items()})
+    assert torch.equal(models[0].weight, models[1].weight)
+
+
 def test_repeated_bad_steps_roll_back_and_continue_with_other_batches(tmp_path):
     said, method = [], Poisoned(*range(14, 19))
     state = trainer(tmp_path, method, say=said.append, **OPTIONS).fit()

@@ -118,8 +118,8 @@ def context_ids(tokenizer: Tokenizer, passages: Sequence[str], most: int) -> lis
     ids: list[int] = []
     for passage in passages:
         room = most - len(ids)
-        own = tokenizer.encode(passage)[: room - 1]
-        if room < 2 or not own:
+        if room < 2:
             break
-        ids = [*own, *([] if eos is None else [eos]), *ids]
+        if own := tokenizer.encode(passage)[: room - 1]:
+            ids = [*own, *([] if eos is None else [eos]), *ids]
     return ids

@@ -18,6 +18,7 @@ from unmask.errors import UnmaskError
 from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import framed
 from unmask.generation.sampling_params import SamplingParams
+from unmask.likelihood.draws import independent_means
 from unmask.likelihood.estimate import nats_by_row
 
 
@@ -132,13 +133,16 @@ def score_variants(
         bounds = torch.stack([_bound(bundle, side, draws, seed + start) for side in strands])
         marginals = torch.stack([_marginals(bundle, side) for side in strands])
         for index, variant in enumerate(part):
-            yield _score(variant, bounds[:, :, index], marginals[:, index])
+            yield _score(variant, bounds[:, :, index], marginals[:, index], len(part))
 
 
-def _score(variant: Variant, bound: Tensor, marginal: Tensor) -> VariantScore:
-    """The score from differences of both strands: `bound` is [2, draws], `marginal` is [2]."""
-    draws = bound.shape[1]
-    error = float(bound.mean(0).std()) / math.sqrt(draws) if draws > 1 else 0.0
+def _score(variant: Variant, bound: Tensor, marginal: Tensor, together: int) -> VariantScore:
+    """The score from differences of both strands: `bound` is [2, draws], `marginal` is [2].
+
+    `together` is the number of variants that were measured together.
+    """
+    means = independent_means(bound.mean(0), together)
+    error = float(means.std()) / math.sqrt(len(means)) if len(means) > 1 else 0.0
     forward, reverse = bound.mean(1).tolist()
     plus, minus = marginal.tolist()
     return VariantScore(

@@ -18,7 +18,7 @@ from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import FixedCount, Noise
 from unmask.errors import UnmaskError
-from unmask.likelihood.draws import BLOCK, draw_stream
+from unmask.likelihood.draws import BLOCK, draw_stream, independent_means
 from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
 from unmask.methods.method import Method, targets
 from unmask.runtime.device import to_device
@@ -27,8 +27,8 @@ from unmask.runtime.device import to_device
 @torch.no_grad()
 def nats_by_steps(
     method: Method, rows: TokenRows, steps: Sequence[int], *, draws: int = 8, seed: int = 0
-) -> dict[int, Float64[Tensor, "draws"]]:
-    """Nats per token of the T-step bound under each draw; T = 0 is continuous time."""
+) -> dict[int, Float64[Tensor, "groups"]]:
+    """Nats per token of the T-step bound, of each independent group of draws; T = 0 is continuous time."""
     if not method.capabilities.time_bound or not hasattr(method.config, "steps") or method.steps:
         raise UnmaskError(
             "this model has no bound by T: give a continuous-time model whose method has steps"
@@ -63,7 +63,7 @@ def nats_by_steps(
                 weigh = partial(_weight, weights, T)
                 by_row = torch.stack([weigh(n, k) for n, k in zip(lengths, counts, strict=True)])
                 sums[T][number] += (nats * by_row).sum()
-    return {T: total / tokens for T, total in sums.items()}
+    return {T: independent_means(total / tokens, len(rows)) for T, total in sums.items()}
 
 
 def step_weights(schedule: Schedule, length: int, steps: int) -> Float64[Tensor, "counts"]:

@@ -2,6 +2,9 @@
 
 import math
 
+from jaxtyping import Float64
+from torch import Tensor
+
 from unmask.randomness import RowStream, child_seed
 
 BLOCK = 32  # rows that share strata, counted from the start of the corpus
@@ -27,6 +30,27 @@ def draws_together(draws: int, rows: int) -> int:
     """
     most = min(BLOCK // rows, draws // 8, math.isqrt(draws))
     return max((size for size in range(1, most + 1) if draws % size == 0), default=1)
+
+
+def independent_means(
+    values: Float64[Tensor, "draws *shape"], rows: int
+) -> Float64[Tensor, "groups *shape"]:
+    """Means over the draws that share strata; a standard error needs such independent values.
+
+    Args:
+        values: Values of each draw.
+        rows: Rows that the values belong to; their last block may be short.
+
+    Returns:
+        The means of successive groups of draws.
+
+    Example:
+        >>> import torch
+        >>> independent_means(torch.arange(16.0), rows=1)
+        tensor([ 0.5000,  2.5000,  4.5000,  6.5000,  8.5000, 10.5000, 12.5000, 14.5000])
+    """
+    together = draws_together(len(values), rows % BLOCK or BLOCK)
+    return values.unflatten(0, (-1, together)).mean(1)
 
 
 def draw_stream(seed: int, draw: int, draws: int, block: range, part: range) -> RowStream:

@@ -50,7 +50,7 @@ def likelihood(
     keep_rows: bool = False,
     **how: Unpack[How],
 ) -> Bound:
-    """The likelihood of `rows`, estimated with `draws` independent draws of the noise per row.
+    """The likelihood of `rows`, estimated with `draws` draws of the noise per row.
 
     Memory does not grow with the number of rows, unless `keep_rows` is set.
 

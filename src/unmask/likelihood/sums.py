@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.likelihood.draws import draws_together
+from unmask.likelihood.draws import independent_means
 
 Part = tuple[int, int]  # first row, and the row after the last
 
@@ -62,9 +62,8 @@ class Sums:
         """The sums of one block: rows from `start` on that share the strata of their noise."""
         nats = torch.stack(list(terms.values())).sum(0)
         draws, rows = nats.shape
-        together = draws_together(draws, rows)
-        groups = nats.sum(1).unflatten(0, (-1, together)).mean(1)  # their means are independent
-        variance = together * float(groups.var()) if draws > 1 else 0.0
+        groups = independent_means(nats.sum(1), rows)
+        variance = draws / len(groups) * float(groups.var()) if draws > 1 else 0.0
         by_row, lengths = nats.mean(0), tokens.double()
         return cls(
             conditions=conditions,

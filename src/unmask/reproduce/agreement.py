@@ -23,7 +23,7 @@ class Compared:
     ours: float
     error: float
     paper: float
-    by_draw: Sequence[float] = ()  # our figure under each noise draw, if figures share the draws
+    by_draw: Sequence[float] = ()  # our figure of each group of draws, if figures share the draws
     freedom: float = math.inf  # degrees of freedom of the error
     seeds: Error = (0.0, math.inf)  # deviation between training seeds; infinite if unknown
 

@@ -60,7 +60,7 @@ class Point:
     bits_per_byte: float
     tokens: int
     draws: int
-    by_draw: Sequence[float] = ()  # nats of each draw, if points share their draws
+    by_draw: Sequence[float] = ()  # of independent groups of draws, if points share their draws
     freedom: float = math.inf  # degrees of freedom of the error
     text_estimated: bool = False  # True if the bytes of the rows are estimated from their tokens
 
@@ -234,7 +234,7 @@ class Measuring:
 
     @cached_property
     def _curve(self) -> dict[int, Tensor]:
-        """Nats of each draw by T, for all points that share their draws, in one pass."""
+        """Nats of each group of draws by T, for all points that share their draws, in one pass."""
         assert self.budget is not None
         method, draws, seed = self._model.method, self.budget.draws, self.budget.seed
         with method.arithmetic():

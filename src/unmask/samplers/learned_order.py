@@ -41,4 +41,4 @@ class LearnedOrder(Counted):
         features = static_features(view.log_probabilities, view.rows, view.columns, masked)
         seen = masked.new_zeros(masked.shape)
         seen[view.rows, view.columns] = True
-        return policy.choose(features, ~masked, seen, count, noise)[0]
+        return policy.choose(features, ~masked, seen, count, lambda: noise)[0]

@@ -1,6 +1,7 @@
 """A policy of the order in which masked positions are revealed, from features of a frozen network."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.torch
@@ -65,7 +66,7 @@ class OrderPolicy(nn.Module):
         known: Places,
         candidates: Places,
         count: Int[Tensor, "rows"],
-        noise: Float[Tensor, "rows length"] | float = 0.0,
+        noise: Callable[[], Float[Tensor, "rows length"] | float] = lambda: 0.0,
     ) -> tuple[Places, Float[Tensor, "rows"]]:
         """Chooses positions of a step one after the other; each choice sees the ones before it.
 
@@ -74,11 +75,11 @@ class OrderPolicy(nn.Module):
             known: True at tokens that are not masked.
             candidates: True at positions that may be chosen.
             count: number of positions to choose in each row.
-            noise: added to the scores. Gumbel noise draws from the softmax of the scores, without
-                replacement (Plackett–Luce).
+            noise: gives the numbers that are added to the scores of a choice. With new Gumbel noise
+                for each choice, a choice is a draw from the softmax of the scores.
 
         Returns:
-            True at the chosen positions, and the log-probability of these draws under Gumbel noise.
+            True at the chosen positions, and the log-probability of these draws under such noise.
         """
         known, picked = known.clone(), torch.zeros_like(candidates)
         count = torch.minimum(count, candidates.sum(1))
@@ -88,7 +89,7 @@ class OrderPolicy(nn.Module):
             active = number < count
             scores = self(torch.cat([features, nearness(known)], -1))
             scores = scores.masked_fill(~candidates | picked, -1e9)
-            pick = (scores + noise).argmax(1)
+            pick = (scores + noise()).argmax(1)
             chance = scores.log_softmax(1)[rows, pick]
             total = total + torch.where(active, chance, 0.0)
             picked[rows, pick] |= active

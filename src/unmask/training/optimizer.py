@@ -93,7 +93,7 @@ class NamedAdamW:
         for group in self.adamw.param_groups:
             group["lr"] = (lr if self.fused else float(lr)) * group["scale"]
         if self.fused:
-            vars(self.adamw)["found_inf"] = skip  # the kernel reads it; the host does not wait
+            vars(self.adamw)["found_inf"] = skip.float()  # the kernel reads it; the host does not wait
             self.adamw.step()
         elif not skip:
             self.adamw.step()
@@ -119,10 +119,15 @@ class NamedAdamW:
         """Restores a state that `tensors` returned."""
         state: dict[str, Any] = self.adamw.state_dict()
         state["state"] = {
-            index: {moment: tensors[f"{name}.{moment}"] for moment in _MOMENTS}
-            for index, name in enumerate(self.named)
+            index: {moment: _like(parameter, tensors[f"{name}.{moment}"]) for moment in _MOMENTS}
+            for index, (name, parameter) in enumerate(self.named.items())
         }
         self.adamw.load_state_dict(state)
+
+
+def _like(parameter: Tensor, moment: Tensor) -> Tensor:
+    """The moment in the memory layout of its parameter, which the fused kernel assumes."""
+    return torch.empty_like(parameter).copy_(moment) if moment.ndim else moment
 
 
 def clip_gradients(model: nn.Module, limit: float) -> Tensor:

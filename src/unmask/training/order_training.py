@@ -8,6 +8,7 @@ reward falls short of log p(x) by what the tokens of a step have in common.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,6 +21,7 @@ from unmask.options import check_options, option
 from unmask.samplers.confidence import masks_left
 from unmask.samplers.core.time_grid import grid_times
 from unmask.samplers.order_policy import OrderPolicy, static_features
+from unmask.shapes import Places
 
 Texts = tuple[Int[Tensor, "rows length"], Bool[Tensor, "rows length"]]  # tokens, open positions
 
@@ -83,10 +85,7 @@ def reveal(
         with torch.no_grad():
             log_p = denoiser(z, t.expand(len(z)), (rows, columns))
             features = static_features(log_p, rows, columns, masked)
-        noise: Tensor | float = 0.0
-        if generator is not None:
-            u = torch.rand(masked.shape, generator=generator).clamp(min=1e-20)
-            noise = -(-u.log()).log().to(z.device)
+        noise = partial(_gumbel, masked, generator)
         picked, chance = policy.choose(features, ~masked, masked, masked.sum(1) - left[step], noise)
         own = log_p.gather(1, x[rows, columns][:, None])[:, 0].float()
         gained = torch.zeros(len(z), device=z.device)
@@ -95,6 +94,14 @@ def reveal(
         chances.append(chance)
         z = torch.where(picked, x, z)
     return Reveal(torch.stack(rewards), torch.stack(chances))
+
+
+def _gumbel(like: Places, generator: torch.Generator | None) -> Float[Tensor, "rows length"] | float:
+    """Gumbel noise for the scores of one choice; none without a generator."""
+    if generator is None:
+        return 0.0
+    u = torch.rand(like.shape, generator=generator).clamp(min=1e-20)
+    return -(-u.log()).log().to(like.device)
 
 
 def train_order(

@@ -101,13 +101,13 @@ class RatingFile:
                 Comparison.of(one["comparison"]) for one in records if "comparison" in one
             ]
             votes = [Vote(**one["vote"]) for one in records if "vote" in one]
+            file = cls(path, request, comparisons, votes)
         except (FileNotFoundError, IsADirectoryError):
             raise UnmaskError(f"no file {path}: name a file that 'unmask rate' made") from None
         except (KeyError, TypeError, ValueError):
             raise UnmaskError(
                 f"{path} holds no ratings: name a file that 'unmask rate' made"
             ) from None
-        file = cls(path, request, comparisons, votes)
         for vote in votes:
             one = file.comparisons.get(vote.comparison)
             if one is None or vote.winner not in (None, *one.names) or type(vote.rater) is not str:
