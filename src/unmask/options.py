@@ -6,6 +6,7 @@ The command line, the server's schema, the harness and the playground are genera
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
+from numbers import Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -92,7 +93,7 @@ class Option:
         return self.le if self.lt is None else self.lt
 
     def check(self, value: Any) -> None:
-        """Raises an error for a number out of range, an unknown choice, or a text option without text."""
+        """Raises an error for a number out of range, an unknown choice, or a value of another type."""
         if self.many and isinstance(value, list | tuple):
             for item in value:
                 self.check(item)
@@ -101,6 +102,11 @@ class Option:
             raise unknown(self.name, str(value), map(str, self.choices))
         if value is not None and self._members == (str,) and not isinstance(value, str):
             raise UnmaskError(f"{self.name} must be text, not {value}")
+        numeric = self.number and bool not in self._members
+        if value is not None and numeric and not isinstance(value, Real):
+            raise UnmaskError(f"{self.name} must be a number, not {value!r}")
+        if self._members == (int,) and isinstance(value, float) and not value.is_integer():
+            raise UnmaskError(f"{self.name} must be a whole number, not {value}")
         if not isinstance(value, int | float):
             return
         outside = (

@@ -89,11 +89,15 @@ def child_seed(seed: int, index: int, kind: str = "child") -> int:
 
 def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
     """One seed per row: the given seeds, or children of one seed."""
-    if not isinstance(seed, Sequence):
-        return [child_seed(operator.index(seed), index) for index in range(rows)]
+    try:
+        if not isinstance(seed, Sequence):
+            return [child_seed(operator.index(seed), index) for index in range(rows)]
+        seeds = [operator.index(one) for one in seed]
+    except TypeError:
+        raise UnmaskError(f"seed must be a whole number or a list of them, not {seed!r}") from None
     if len(seed) != rows:
         raise UnmaskError(f"{len(seed)} seeds for {rows} rows: give one seed, or one for each row")
-    return [operator.index(one) for one in seed]
+    return seeds
 
 
 def stream_keys(stream: RowStream, name: str) -> Keys:

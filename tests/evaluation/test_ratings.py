@@ -1,6 +1,7 @@
 """Human evaluation: blind comparisons, votes that survive a kill, win rates, scores and agreement."""
 
 import json
+import math
 import os
 import random
 import signal
@@ -176,7 +177,7 @@ def test_a_vote_that_fits_no_comparison_is_one_line(changed, tmp_path):
     *lines, last = file.path.read_text().splitlines()
     vote = {"vote": {**json.loads(last)["vote"], **changed}}
     file.path.write_text("\n".join([*lines, json.dumps(vote)]) + "\n")
-    with pytest.raises(UnmaskError, match="is damaged: the vote of .* fits none|holds no ratings"):
+    with pytest.raises(UnmaskError, match=r"is damaged: the vote of .* fits none|holds no ratings"):
         RatingFile.read(file.path)
 
 
@@ -306,8 +307,12 @@ def test_a_rater_without_attention_is_left_out(tmp_path):
     assert report.win_rates[0].rate.value == 1
     assert rating_report([file], least_checks=0).win_rates[0].rate.value == 0.5
     assert rating_report([file], least_checks=0).agreement.value < 0.2
+    alone = made(tmp_path / "s.jsonl", n=10)
+    vote_all(alone, "clicks", prefer="b", attentive=False)
     with pytest.raises(UnmaskError, match="no votes are left"):
-        rating_report([file], least_checks=1.1)
+        rating_report([alone])
+    with pytest.raises(UnmaskError, match=r"least_checks must lie in \[0, 1\], not nan"):
+        rating_report([file], least_checks=math.nan)
 
 
 def test_files_of_several_raters_are_reported_together(tmp_path, capsys):

@@ -102,6 +102,16 @@ def test_a_tiny_model_reverses_unseen_words(method, models):
     assert lengths > 0.7 * len(UNSEEN)  # the model also learns the length of a target
 
 
+def test_one_held_out_pair_is_enough_for_samples(tmp_path):
+    few = {"data.train": write_pairs(tmp_path / "few.jsonl", SEEN[:8]), "data.valid": ""}
+    settings = {**SETTINGS, **few, "data.cache": str(tmp_path / "cache"), "data.holdout": 0.01}
+    settings |= {"training.steps": 2, "training.sample_every": 1, "training.batch": 2}
+    config = resolve({}, [(name, str(value)) for name, value in settings.items()])
+    unmask.train(config, tmp_path / "run", say=lambda line: None)
+    for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines():
+        assert len(json.loads(line)["samples"]) == 1
+
+
 @pytest.mark.parametrize("method", OWN)
 def test_the_perplexity_is_of_targets_with_one_end_each(method, models):
     model = models[method]

@@ -380,7 +380,7 @@ def test_gibbs_revises_a_finished_text(model):
         ({"remask_span": (3, 99)}, "does not lie in the text's"),
         ({"remask_span": (3, 3)}, "does not lie in the text's"),
         ({"remask_span": (1, 2, 3)}, "remask_span has a start and an end"),
-        ({"remask_uncertain": 0}, "remask_uncertain must be 1 or more"),
+        ({"remask_uncertain": 0}, "remask_uncertain must be a whole number, 1 or more"),
         ({"text": "", "remask": 0.5}, "the text is empty"),
     ],
 )

@@ -164,6 +164,7 @@ def test_a_file_without_a_policy_is_one_line(content, run, tmp_path, capsys):
         (["--prior", "best"], "--prior is 'best'"),
         (["--length", "1"], "--length must be 2 or more"),
         (["--steps", "0"], "steps must be 1 or more"),
+        (["--steps", "99999999999"], "steps must be 1000000 or less"),
         (["--out", "none/x.safetensors"], "there is no folder"),
     ],
 )

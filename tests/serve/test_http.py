@@ -274,6 +274,8 @@ def test_models_are_listed(client):
         ({"prompt": "The [MASK]"}, "has a gap: use fill instead", "prompt"),
         ({"prompt": [1, 2, 99]}, "99 is no token", "prompt"),
         ({"prompt": []}, "there is no prompt", "prompt"),
+        ({"stop": list("abcde")}, "stop: List should have at most 4 items", "stop"),
+        ({"extra_body": {"label": "good"}}, "label", "label"),
         ({"stop": "}", "extra_body": {"response_format": {"type": "json_object"}}}, "cut", None),
         ({"extra_body": {"response_format": {"type": "json_schema"}}}, "need each other", None),
     ],

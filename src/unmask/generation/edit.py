@@ -45,8 +45,9 @@ class Edit:
                 raise UnmaskError(f"{name} must lie in (0, 1], not {share}")
         if self.remask_span is not None and len(self.remask_span) != 2:
             raise UnmaskError(f"remask_span has a start and an end, not {self.remask_span!r}")
-        if self.remask_uncertain is not None and self.remask_uncertain < 1:
-            raise UnmaskError(f"remask_uncertain must be 1 or more, not {self.remask_uncertain}")
+        count = self.remask_uncertain
+        if count is not None and (type(count) is not int or count < 1):
+            raise UnmaskError(f"remask_uncertain must be a whole number, 1 or more, not {count!r}")
 
     def positions(
         self,

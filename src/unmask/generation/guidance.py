@@ -214,7 +214,9 @@ def _label_id(bundle: Bundle, sampling: SamplingParams) -> int | None:
         return None
     labels = bundle.tokenizer.labels
     if not labels:
-        raise UnmaskError("this model was trained without labels: train it with data.label_field")
+        raise UnmaskError(
+            "label is unknown to this model, trained without labels: train it with data.label_field"
+        )
     if label not in labels:
         raise unknown("label", label, labels)
     if guide is not None and guide.tokenizer.fingerprint != bundle.tokenizer.fingerprint:

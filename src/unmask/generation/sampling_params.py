@@ -6,6 +6,7 @@ The declarations import no torch, so `unmask generate --help` starts at once.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from unmask.errors import UnmaskError, unknown
@@ -146,6 +147,8 @@ class SamplingParams:
             if not all(isinstance(phrase, str) for phrase in phrases):
                 raise UnmaskError(f"{name} takes phrases, not {phrases}: give strings")
             object.__setattr__(self, name, phrases)
+        if isinstance(self.guide, str | Path):
+            raise UnmaskError(f"guide is a model, not {str(self.guide)!r}: give unmask.load(...)")
         object.__setattr__(self, "processors", read_processors(self.processors))
 
     @classmethod

@@ -120,7 +120,7 @@ class Bound:
 
     @property
     def draws_to_halve(self) -> int | None:
-        """Draws that halve the error, which falls as 1/sqrt(draws); None if there is one draw or no error."""
+        """Draws that halve the error, which falls at least as 1/sqrt(draws); None if there is one draw or no error."""
         return 4 * self.draws if self.error and self.draws > 1 else None
 
     @property

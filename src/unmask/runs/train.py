@@ -228,7 +228,8 @@ def _prepared(
 
     def sample() -> list[str]:
         sources = first_sources(data, 2) if model.conditional else None
-        return sharded_samples(group, model, sources, row_seeds(config.seed, 2))
+        rows = 2 if sources is None else len(sources)
+        return sharded_samples(group, model, sources, row_seeds(config.seed, rows))
 
     loader = _loader(data, config)
     trainer = Trainer(

@@ -89,11 +89,15 @@ def _known_error(request: Request, error: Exception) -> Response:
 
 
 def _invalid(request: Request, error: Exception) -> Response:
-    """A 400 response with the first validation error, without the value, which may be large."""
+    """A 400 response with a validation error of the first field, without the value, which may be large."""
     assert isinstance(error, RequestValidationError)
-    found = error.errors()[0]
+    errors = error.errors()
+    # a text or a list has an error for each type: the one of the value's own type says more
+    field = [one for one in errors if one["loc"][:2] == errors[0]["loc"][:2]]
+    found = next((one for one in field if not one["type"].endswith("_type")), errors[0])
     kind = request.headers.get("content-type", "")
-    where = [str(part) for part in found["loc"][1:]]
+    path = found["loc"][1:]
+    where = [str(part) for part in path if part == path[0] or not _names_a_type(part)]
     if found["type"] == "json_invalid":
         where, message = [], f"the body is not JSON, at character {where[0]}: send a JSON object"
     elif where:
@@ -104,6 +108,11 @@ def _invalid(request: Request, error: Exception) -> Response:
         message = "the body is no JSON object: send one with the fields of the request"
     message = message[:500].encode("ascii", "backslashreplace").decode()
     return Problem(400, message, param=where[0][:100] if where else None).response()
+
+
+def _names_a_type(part: int | str) -> bool:
+    """True for a type of a union in the path of an error, such as `str` or `list[str]`."""
+    return isinstance(part, str) and (part == "str" or not part.replace("_", "").isalnum())
 
 
 def _http_error(request: Request, error: Exception) -> Response:

@@ -87,7 +87,7 @@ def problem_of(error: Exception) -> Problem:
         case Problem():
             return error
         case UnmaskError():
-            return Problem(400, str(error), param=_named_field(str(error)))
+            return Problem(400, str(error), param=named_field(str(error)))
         case Busy():
             return Problem(429, str(error), "overloaded")
         case Closing():
@@ -98,7 +98,7 @@ def problem_of(error: Exception) -> Problem:
     return internal_error()
 
 
-def _named_field(message: str) -> str | None:
+def named_field(message: str) -> str | None:
     """The option with which a message of the library begins, as in "steps must be" or "unknown sampler"."""
     if "JSON schema" in message:
         return "response_format"

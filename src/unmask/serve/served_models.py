@@ -19,6 +19,8 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 
 def model_name(engine: Engine, name: str | None) -> str:
     """The name of the requested model, by default the first; raises an error for an unknown one."""
+    if not engine.models:
+        raise Problem(404, "this server has no model: start one with 'unmask serve MODEL'")
     if name is None:
         return next(iter(engine.models))
     if name not in engine.models:

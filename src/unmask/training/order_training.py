@@ -19,7 +19,7 @@ from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
 from unmask.options import check_options, option
 from unmask.samplers.confidence import masks_left
-from unmask.samplers.core.time_grid import grid_times
+from unmask.samplers.core.time_grid import check_steps, grid_times
 from unmask.samplers.order_policy import OrderPolicy, static_features
 from unmask.shapes import Places
 
@@ -41,6 +41,8 @@ class OrderTraining:
         check_options(self)
         if not self.steps:
             raise UnmaskError("steps is empty: give one number of sampler steps or more")
+        for steps in self.steps:
+            check_steps(steps)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,9 @@ def reveal(
     return Reveal(torch.stack(rewards), torch.stack(chances))
 
 
-def _gumbel(like: Places, generator: torch.Generator | None) -> Float[Tensor, "rows length"] | float:
+def _gumbel(
+    like: Places, generator: torch.Generator | None
+) -> Float[Tensor, "rows length"] | float:
     """Gumbel noise for the scores of one choice; none without a generator."""
     if generator is None:
         return 0.0
@@ -127,7 +131,7 @@ def train_order(
     Yields:
         The mean reward of each update, in nats per token.
     """
-    generator = torch.Generator().manual_seed(settings.seed)
+    generator = torch.Generator().manual_seed(settings.seed % 2**63)
     optimizer = torch.optim.Adam(policy.parameters(), lr=settings.lr)
     for number in range(settings.updates):
         x, open_places = batches(number)

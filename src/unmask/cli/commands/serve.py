@@ -203,6 +203,8 @@ def models_by_name(models: Sequence[str]) -> dict[str, str]:
             name, path = Path(model).resolve().name, model
         elif not equals:
             name, path = model, model
+        if not name:
+            raise UnmaskError(f"{model!r} has no name before =: give NAME=MODEL")
         if name in found:
             raise UnmaskError(f"two models are called {name!r}: give them names, as NAME=MODEL")
         found[name] = path
@@ -215,6 +217,8 @@ def read_token(file: str | None) -> str | None:
         return os.environ.get(TOKEN) or None
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, IsADirectoryError):
+        raise UnmaskError(f"no file {file}: write the token in a file, and name it") from None
     except UnicodeDecodeError:
         raise UnmaskError(
             f"{file} holds no token: it is no UTF-8 text; write the token in it"

@@ -61,13 +61,12 @@ def texts_to_rate(
                 f"{models[name]} holds {len(texts)} texts, and {len(prompts)} are needed: add texts, or "
                 "give a smaller --n"
             )
-    rated = {}
-    for name, path in models.items():
-        if name in read:
-            rated[name] = read[name][: len(prompts)]
-            continue
-        model = load(path, **(loading or {}))
+    loaded = {
+        name: load(path, **(loading or {})) for name, path in models.items() if name not in read
+    }
+    rated = {name: texts[: len(prompts)] for name, texts in read.items()}
+    for name, model in loaded.items():
         say(f"{name} generates {len(prompts)} texts")
         given = {"prompts": list(prompts)} if any(prompts) else {"n": len(prompts)}
         rated[name] = [result.text for result in model.generate(**given, **(options or {}))]
-    return rated
+    return {name: rated[name] for name in models}

@@ -67,6 +67,8 @@ def rating_report(
     Example:
         >>> rating_report([RatingFile.read(Path("ratings.jsonl"))]).raters  # doctest: +SKIP
     """
+    if not 0 <= least_checks <= 1:
+        raise UnmaskError(f"least_checks must lie in [0, 1], not {least_checks}")
     comparisons = {id: one for file in files for id, one in file.comparisons.items()}
     votes = {key: vote for file in files for key, vote in file.votes.items()}
     if not votes:

@@ -11,7 +11,7 @@ from unmask.generation.sampler_spec import choose_sampler
 from unmask.generation.sampling_params import SamplingParams, params_to_fill, params_to_generate
 from unmask.model import Model
 from unmask.serve.limits import ServerLimits
-from unmask.serve.responses import Problem
+from unmask.serve.responses import Problem, named_field
 from unmask.serve.schemas import Completing
 
 
@@ -116,7 +116,7 @@ def completion_task(
     try:
         task = build(model, request, sampling, prompt)
     except UnmaskError as error:
-        raise Problem(400, str(error), param="prompt") from None
+        raise Problem(400, str(error), param=named_field(str(error)) or "prompt") from None
     length = task.stop if request.suffix is None else task.prompt_tokens + width
     if length > settings.length:
         raise Problem(
