@@ -65,6 +65,7 @@ def test_the_context_has_the_best_passage_last_and_fits(model):
     cut = context_ids(tokenizer, PASSAGES[:2], len(both) - 3)
     assert cut == [*second[:-3], eos, *best, eos]
     assert context_ids(tokenizer, PASSAGES, 1) == []
+    assert context_ids(tokenizer, ["", PASSAGES[0]], 1000) == [*best, eos]
     assert all(len(context_ids(tokenizer, PASSAGES, most)) <= most for most in range(60))
 
 

@@ -102,6 +102,8 @@ def test_windows_can_be_set(model):
         ({"n": 10**9}, "n must be 1 or more, and 1048576 at most"),
         ({"length": 10**9}, "length must be 2 or more, and 1048576 at most"),
         ({"temperature": 1e9}, "temperature must be 0 or more, and 1e+06 at most"),
+        ({"seed": 1.5}, "seed must be a whole number or a list of them, not 1.5"),
+        ({"label": "good", "guide": "runs/mine"}, "guide is a model, not 'runs/mine'"),
         ({"sampler": "confidence:noise=1e300"}, "noise must be 0 or more, and 1e+06 at most"),
         ({"sampler": "gibbs:inner=gibbs"}, "cannot be its own inner sampler"),
         (
@@ -381,6 +383,7 @@ def test_gibbs_revises_a_finished_text(model):
         ({"remask_span": (3, 3)}, "does not lie in the text's"),
         ({"remask_span": (1, 2, 3)}, "remask_span has a start and an end"),
         ({"remask_uncertain": 0}, "remask_uncertain must be a whole number, 1 or more"),
+        ({"remask_uncertain": 1.5}, "remask_uncertain must be a whole number, 1 or more"),
         ({"text": "", "remask": 0.5}, "the text is empty"),
     ],
 )

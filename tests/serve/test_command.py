@@ -41,6 +41,9 @@ def test_other_machines_need_a_token(capsys, monkeypatch, tmp_path):
         file.write_bytes(nothing)
         with pytest.raises(UnmaskError, match="holds no token"):
             read_token(str(file))
+    for missing in (tmp_path / "none", tmp_path):
+        with pytest.raises(UnmaskError, match="write the token in a file"):
+            read_token(str(missing))
 
 
 @pytest.mark.parametrize(

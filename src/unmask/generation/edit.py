@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -46,7 +47,7 @@ class Edit:
         if self.remask_span is not None and len(self.remask_span) != 2:
             raise UnmaskError(f"remask_span has a start and an end, not {self.remask_span!r}")
         count = self.remask_uncertain
-        if count is not None and (type(count) is not int or count < 1):
+        if count is not None and (not isinstance(count, Integral) or count < 1):
             raise UnmaskError(f"remask_uncertain must be a whole number, 1 or more, not {count!r}")
 
     def positions(
