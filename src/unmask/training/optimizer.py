@@ -93,9 +93,8 @@ class NamedAdamW:
         for group in self.adamw.param_groups:
             group["lr"] = (lr if self.fused else float(lr)) * group["scale"]
         if self.fused:
-            vars(self.adamw)["found_inf"] = (
-                skip.float()
-            )  # the kernel reads it; the host does not wait
+            # the kernel reads it; the host does not wait
+            vars(self.adamw)["found_inf"] = skip.float()
             self.adamw.step()
         elif not skip:
             self.adamw.step()
