@@ -52,6 +52,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
+	$(VENV)/bin/python tests/helpers/count_code.py
 
 # site/index.html; a broken link is an error (which --quiet would hide)
 docs: $(VENV)/.docs

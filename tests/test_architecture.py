@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import count_code
 import pytest
+from count_code import code_lines
 
 import unmask
 
@@ -19,7 +21,7 @@ SOURCES = {
 LAYERS = [
     {
         *("errors", "registry", "options", "vocabulary", "randomness", "shapes", "imports"),
-        *("recipes", "shipped"),
+        *("recipes", "shipped", "version"),
     },
     {"files"},
     {"runtime"},
@@ -37,6 +39,7 @@ LAYERS = [
     {"play"},
     {"cli"},
     {"__main__"},
+    {"__init__"},  # the package's face: users import it, and no file of the package does
 ]
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 REGISTRIES = {"methods", "samplers", "backbones", "cli/commands", "evaluation/suites"}
@@ -61,7 +64,7 @@ def imported(source: str) -> Iterator[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 yield inner if inner in MODULES else node.module or ""
-        elif isinstance(node, ast.Constant) and node.value in MODULES:
+        elif isinstance(node, ast.Constant) and node.value in MODULES.keys() - {"unmask"}:
             yield node.value
 
 
@@ -90,7 +93,7 @@ def upward(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
     """Imports from a lower layer to a higher one."""
     found = set()
     for file, targets in edges.items():
-        for target in targets - {"__init__.py"}:
+        for target in targets:
             above, below = part_of(file), part_of(target)
             assert above in LEVEL and below in LEVEL, f"{above} or {below} has no layer"
             down = LEVEL[below] < LEVEL[above] or LEVEL[below] == LEVEL[above] == 0
@@ -115,6 +118,11 @@ def test_imports_follow_the_layers():
 def test_an_upward_import_is_found_anywhere_in_a_file(line):
     found = upward(edges({"methods/mdlm.py": line}))
     assert found == {("methods/mdlm.py", "training/trainer.py")}
+
+
+@pytest.mark.parametrize("line", ["from unmask import __version__, recipes", "import unmask"])
+def test_an_import_of_the_packages_face_is_found(line):
+    assert upward(edges({"cli/parser.py": line})) == {("cli/parser.py", "__init__.py")}
 
 
 # 2. Cycles and __init__ files
@@ -197,7 +205,7 @@ def thin(sources: Mapping[str, str]) -> set[str]:
         file
         for file, source in sources.items()
         if len(source.splitlines()) < LEAST
-        and not re.search(r"__(init|main)__", file)
+        and not re.search(r"__(init|main)__|^version\.py$", file)
         and file.rpartition("/")[0] not in REGISTRIES
     }
 
@@ -287,3 +295,37 @@ def test_code_asks_methods_and_samplers_for_capabilities_not_classes():
 )
 def test_a_type_check_is_found(line):
     assert "MDLM" in set(asked_classes(line))
+
+
+# 9. Lines of code
+
+
+def test_lines_of_code_leave_out_blank_lines_comments_and_docstrings():
+    source = '''"""Module."""
+
+# comment
+x = """two
+lines"""  # of data
+
+
+def f():
+    """Function."""
+    return x
+
+'''
+    assert code_lines(source) == 4
+
+
+def test_a_part_above_its_ceiling_fails(monkeypatch, capsys):
+    settings = {"tool": {"lines-of-code": {"examples": {"budget": 2, "ceiling": 10_000}}}}
+    monkeypatch.setattr(count_code.tomllib, "loads", lambda text: settings)
+    assert count_code.main() == 0
+    settings["tool"]["lines-of-code"]["examples"]["ceiling"] = 1
+    assert count_code.main() == 1
+    assert "examples has grown above its ceiling of 1 lines" in capsys.readouterr().out
+
+
+def test_core_is_src_without_the_extensions():
+    core, src = count_code.folders_of("core"), count_code.folders_of("src")
+    apart = {folder for folder in src if folder.startswith("src/unmask/extensions/")}
+    assert core.keys() == src.keys() - apart

@@ -3,8 +3,6 @@
 import inspect
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -49,11 +47,6 @@ def test_a_package_lists_its_public_names_and_fetches_each_once(package):
 def test_other_names_do_not_exist():
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = unmask.nothing
-
-
-def test_the_version_is_the_packages():
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    assert unmask.__version__ == project["version"]
 
 
 def import_of(code: str) -> tuple[float, list[str]]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from unmask.errors import UnmaskError
 from unmask.imports import lazy_exports as _lazy_exports
+from unmask.version import __version__
 from unmask.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from unmask.model import Model, load
     from unmask.runs.train import train
     from unmask.samplers.core.canvas import Frame
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Bound",

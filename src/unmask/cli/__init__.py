@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from unmask import __version__
 from unmask.cli.output.terminal import replace_unencodable
 from unmask.cli.parser import Commands, Parser
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.registry import PLUGINS
 from unmask.runtime.cores import limit_threads
+from unmask.version import __version__
 
 # the commands of each module of `cli.commands`; a module is imported when one of its commands runs
 _COMMANDS = {

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from unmask import __version__
 from unmask.data.load import pairs_from
 from unmask.evaluation.judges.causal_lm import CausalJudge
 from unmask.evaluation.suites.sample_quality import compare, usual_samplers
@@ -17,6 +16,7 @@ from unmask.evaluation.suites.sample_rows import DATA, Row
 from unmask.formats.model_card import card_facts
 from unmask.likelihood.bound import Bound
 from unmask.model import Model
+from unmask.version import __version__
 
 SEEDS = range(10)  # seeds of the samples on the card
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unmask import __version__, recipes, shipped
+from unmask import recipes, shipped
 from unmask.bundle import Bundle
 from unmask.config.run_config import RunConfig, dump_yaml, flatten, load_recipe, resolve
 from unmask.errors import UnmaskError
@@ -14,6 +14,7 @@ from unmask.files.storage import MANIFEST, atomic_folder, read_json, write_json
 from unmask.formats.redact import published, without_paths
 from unmask.likelihood.figure_text import signed, with_error
 from unmask.methods.method import METHODS
+from unmask.version import __version__
 
 FRONT = "---\n"
 # settings that do not affect the result, or that training writes

@@ -4,8 +4,8 @@ import base64
 from collections.abc import Sequence
 from html import escape
 
-from unmask import __version__
 from unmask.report.elements import Picture, Section, Table
+from unmask.version import __version__
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #222; --soft: #5a5a5a; --line: #d5d5d5; --page: #fff;

@@ -8,7 +8,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from unmask import __version__
 from unmask.errors import UnmaskError
 from unmask.serve.docs_page import documentation, home
 from unmask.serve.execution.engine import Busy, Closing, Engine, TimedOut
@@ -20,6 +19,7 @@ from unmask.serve.openai.openai_embeddings import embeddings
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Problem, internal_error, problem_of
 from unmask.serve.routes import our_routes, status_routes
+from unmask.version import __version__
 
 _DESCRIPTION = (
     "Masked diffusion language models: generation in any order, infilling and likelihoods."
