@@ -8,6 +8,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+import yaml
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
@@ -97,3 +98,8 @@ def test_every_direct_dependency_is_pinned():
         wanted += lines if extra != "harness" else []
     names = {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for line in wanted}
     assert names - pinned - {"unmask"} == set()
+
+
+def test_the_citation_has_the_version_of_the_package():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == unmask.__version__
