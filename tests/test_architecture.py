@@ -21,7 +21,7 @@ SOURCES = {
 LAYERS = [
     {
         *("errors", "registry", "options", "vocabulary", "randomness", "shapes", "imports"),
-        *("recipes", "shipped", "version"),
+        *("cancellation", "recipes", "shipped", "version"),
     },
     {"files"},
     {"runtime"},

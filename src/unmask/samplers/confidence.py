@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from unmask.cancellation import raise_if_cancelled
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
@@ -21,7 +22,7 @@ from unmask.options import option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import SamplerState, View
 from unmask.samplers.core.time_grid import check_grid, grid_times
-from unmask.samplers.core.token_sampler import SamplingTask, cancellation
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import Places, Times
 
@@ -67,7 +68,7 @@ class Counted(Sampler):
         times = grid_times(self.grid, self.steps)
         left = masks_left(canvas.open.sum(1), task.schedule, times)
         for step, t in enumerate(times[:-1]):
-            cancellation.get()()
+            raise_if_cancelled()
             count = state.masked.sum(1) - left[step]
             places = state.masked & (count > 0)[:, None]
             if not places.any():

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unmask.cancellation import raise_if_cancelled
 from unmask.diffusion.denoiser import BlockwiseDenoiser, Denoiser, VectorDenoiser
 from unmask.diffusion.gaussian import ddim_step, noised, posterior_step
 from unmask.options import option
@@ -21,7 +22,7 @@ from unmask.runtime.device import to_device
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_steps
-from unmask.samplers.core.token_sampler import SamplingTask, cancellation
+from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.shapes import At, Places
 
@@ -95,7 +96,7 @@ class _LatentSampler(Sampler):
         rows = torch.arange(len(canvas.tokens))
         at, uniforms = _at(canvas.open), state.uniforms("token")
         for step in range(self.steps):
-            cancellation.get()()
+            raise_if_cancelled()
             t, s = 1 - step / self.steps, 1 - (step + 1) / self.steps
             gamma_t, gamma_s = latents.gamma(t), latents.gamma(s)
             levels = gamma_s[:, None, None], gamma_t[:, None, None]

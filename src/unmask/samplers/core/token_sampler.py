@@ -1,8 +1,6 @@
 """Draws of tokens from log x_theta: temperature, top-k, top-p, allowed tokens."""
 
 import math
-from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol, runtime_checkable
@@ -11,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
+from unmask.cancellation import raise_if_cancelled
 from unmask.diffusion.categorical import check_sharpness, draw, sharpen
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError, unknown
@@ -19,8 +18,6 @@ from unmask.shapes import At, LogProbabilities, Tokens
 TAIL = 0.1
 STRATEGIES = ("stochastic", "deterministic", "hybrid")
 LEAST_LOG_PROBABILITY = -1e30  # of allowed tokens; the model may give all of them probability 0
-# Each sampler step calls it, with or without a network call. It raises after the client disconnects.
-cancellation: ContextVar[Callable[[], None]] = ContextVar("cancellation", default=lambda: None)
 
 
 @runtime_checkable
@@ -85,7 +82,7 @@ class SamplingTask:
         Returns:
             The distributions over tokens that are neither banned nor forbidden by the constraint.
         """
-        cancellation.get()()
+        raise_if_cancelled()
         allowed = None if self.allow is None else self.allow(z, at)
         return self.token_sampler.restrict(log_probabilities, allowed)
 

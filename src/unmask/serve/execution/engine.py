@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from unmask.cancellation import cancelled_by
 from unmask.errors import unknown
 from unmask.model import Model
 from unmask.runtime.cores import available_cores
-from unmask.samplers.core.token_sampler import cancellation
 from unmask.serve.execution.batched_model import batched_model
 from unmask.serve.execution.batcher import Batcher, Counts, Stopped, Ticket
 from unmask.serve.limits import check_capacity
@@ -166,18 +166,17 @@ class Engine:
     def _work(self, model: Model, queue: "_ResultQueue[T]") -> None:
         """Runs a job in its thread and queues its results."""
         end: Any = _END
-        previous = cancellation.set(queue.ticket.check)
         try:
             queue.ticket.check()
             assert queue.job is not None
-            for item in queue.job(batched_model(model, self._batcher, queue.ticket)):
-                queue.put(item)
+            with cancelled_by(queue.ticket.check):
+                for item in queue.job(batched_model(model, self._batcher, queue.ticket)):
+                    queue.put(item)
         except Stopped:
             end = Closing("the server is shutting down")
         except Exception as error:
             end = error
         finally:
-            cancellation.reset(previous)
             queue.ticket.end_turn()
             self._leave(queue.ticket)
             queue.finish(end)
