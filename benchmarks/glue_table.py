@@ -42,8 +42,8 @@ import numpy as np
 import unmask
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve, to_dict
-from unmask.evaluation.suites.glue import GlueOptions, predictions, task_data
-from unmask.evaluation.suites.glue_tasks import TASKS, TaskData
+from unmask.extensions.glue.glue_suite import GlueOptions, predictions, task_data
+from unmask.extensions.glue.glue_tasks import TASKS, TaskData
 from unmask.formats.read import read_bundle
 from unmask.model import Model
 

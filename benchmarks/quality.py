@@ -19,7 +19,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from unmask.reproduce.scaled_runs import RUNS, Request
+from unmask.extensions.reproduce.scaled_runs import RUNS, Request
 from unmask.runs.measurements import figures
 
 UNMASK = [sys.executable, "-m", "unmask"]

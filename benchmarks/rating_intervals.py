@@ -18,9 +18,9 @@ from typing import Any
 from machine import Report
 
 from unmask.evaluation.metrics.bootstrap import mean, share
-from unmask.evaluation.ratings.comparisons import compare_texts
-from unmask.evaluation.ratings.rating_file import RatingFile
-from unmask.evaluation.ratings.rating_report import RatingReport, rating_report
+from unmask.extensions.ratings.comparisons import compare_texts
+from unmask.extensions.ratings.rating_file import RatingFile
+from unmask.extensions.ratings.rating_report import RatingReport, rating_report
 
 SETTINGS = ((20, 1), (40, 3), (100, 1))  # prompts and raters
 BETA, TIE = (3.25, 1.75), 0.2

@@ -20,9 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from unmask.evaluation.ratings.comparisons import attention_checks, compare_texts
-from unmask.evaluation.ratings.rating_file import RatingFile
-from unmask.play.rating_routes import rating_router
+from unmask.extensions.ratings.comparisons import attention_checks, compare_texts
+from unmask.extensions.ratings.rating_file import RatingFile
+from unmask.extensions.ratings.rating_routes import rating_router
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import ServerLimits

@@ -1,6 +1,7 @@
 """Fixtures that all tests share. Where tensors are the subject, the shapes of all signatures are checked."""
 
 import os
+import shutil
 import sys
 import warnings
 import zlib
@@ -137,3 +138,16 @@ def put_datasets(monkeypatch) -> Callable[[Callable[..., Any]], None]:
         monkeypatch.setitem(sys.modules, "datasets", module)
 
     return put
+
+
+@pytest.fixture(scope="module")  # while it runs, this thread can have no other event loop
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium on this machine")
+    with playwright.sync_playwright() as started:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []  # chromium refuses root otherwise
+        browser = started.chromium.launch(executable_path=chromium, args=options)
+        yield browser
+        browser.close()

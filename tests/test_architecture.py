@@ -21,7 +21,7 @@ SOURCES = {
 LAYERS = [
     {
         *("errors", "registry", "options", "vocabulary", "randomness", "shapes", "imports"),
-        *("cancellation", "recipes", "shipped", "version"),
+        *("cancellation", "recipes", "shipped", "version", "extension"),
     },
     {"files"},
     {"runtime"},
@@ -35,9 +35,10 @@ LAYERS = [
     {"model"},
     {"evaluation"},
     {"runs"},
-    {"report", "reproduce", "serve", "integrations"},
+    {"report", "serve", "integrations"},
     {"play"},
     {"cli"},
+    {"extensions"},  # each may import all of the core, as a plugin does, and no other extension
     {"__main__"},
     {"__init__"},  # the package's face: users import it, and no file of the package does
 ]
@@ -83,7 +84,15 @@ FILES = {file: found for file, found in EDGES.items() if not file.endswith("__in
 
 
 def part_of(file: str) -> str:
-    return file.partition("/")[0].removesuffix(".py")
+    """The package or module of a file: "methods", "registry", or "extensions/glue"."""
+    first, *rest = file.removesuffix(".py").split("/")
+    return f"{first}/{rest[0]}" if first == "extensions" else first
+
+
+def level_of(part: str) -> int:
+    name = part.partition("/")[0]
+    assert name in LEVEL, f"{part} has no layer"
+    return LEVEL[name]
 
 
 # 1. Layers
@@ -95,8 +104,7 @@ def upward(edges: Mapping[str, set[str]]) -> set[tuple[str, str]]:
     for file, targets in edges.items():
         for target in targets:
             above, below = part_of(file), part_of(target)
-            assert above in LEVEL and below in LEVEL, f"{above} or {below} has no layer"
-            down = LEVEL[below] < LEVEL[above] or LEVEL[below] == LEVEL[above] == 0
+            down = level_of(below) < level_of(above) or level_of(below) == level_of(above) == 0
             if above != below and not down:
                 found.add((file, target))
     return found
@@ -123,6 +131,15 @@ def test_an_upward_import_is_found_anywhere_in_a_file(line):
 @pytest.mark.parametrize("line", ["from unmask import __version__, recipes", "import unmask"])
 def test_an_import_of_the_packages_face_is_found(line):
     assert upward(edges({"cli/parser.py": line})) == {("cli/parser.py", "__init__.py")}
+
+
+@pytest.mark.parametrize("file", ["methods/mdlm.py", "cli/__init__.py", "extensions/other/suite.py"])
+@pytest.mark.parametrize("line", ["import {}", "from {} import Ratio", 'home = "{}"'])
+def test_an_import_of_an_extension_is_found_outside_it(file, line, monkeypatch):
+    module, target = "unmask.extensions.kites.wind", "extensions/kites/wind.py"
+    monkeypatch.setitem(MODULES, module, target)
+    assert upward(edges({file: line.format(module)})) == {(file, target)}
+    assert upward(edges({"extensions/kites/suite.py": line.format(module)})) == set()
 
 
 # 2. Cycles and __init__ files
@@ -225,9 +242,14 @@ def test_a_crowded_folder_and_a_short_file_are_found():
 
 
 def namesakes(files: list[str]) -> dict[str, set[str]]:
-    """Modules with the same name as another module or a package. A command may have the name of its function."""
+    """Modules with the same name as another module or a package of the core.
+
+    A command may have the name of its function, and an extension has names of its own.
+    """
     places = defaultdict(set)
     for file in files:
+        if file.startswith("extensions/"):
+            continue
         folder, _, name = file.rpartition("/")
         if name == "__init__.py":
             places[folder.rpartition("/")[2]].add(f"{folder}/")
@@ -262,23 +284,27 @@ def asked_classes(source: str) -> Iterator[str]:
                 yield part.id if isinstance(part, ast.Name) else part.attr
 
 
-def family(kind: type) -> set[str]:
-    """The names of a class and of all classes of the package that derive from it."""
-    own = (each for each in kind.__subclasses__() if each.__module__.startswith("unmask."))
-    return {kind.__name__}.union(*map(family, own))
+def family(kind: type) -> dict[str, str]:
+    """A class and all classes of the package that derive from it, each with its place as `part_of` names it."""
+    file = kind.__module__.removeprefix("unmask.").replace(".", "/")
+    found = {kind.__name__: part_of(file)}
+    for each in kind.__subclasses__():
+        if each.__module__.startswith("unmask."):
+            found |= family(each)
+    return found
 
 
 def test_code_asks_methods_and_samplers_for_capabilities_not_classes():
-    from unmask.methods.method import Method
-    from unmask.samplers.sampler import Sampler
+    from unmask.methods.method import METHODS, Method
+    from unmask.samplers.sampler import SAMPLERS, Sampler
 
-    homes = {"methods": family(Method), "samplers": family(Sampler)}
+    assert list(METHODS) and list(SAMPLERS)  # imports the classes of extensions
+    homes = family(Method) | family(Sampler)
     found = {
         (file, name)
         for file, source in SOURCES.items()
-        for home, names in homes.items()
-        if not file.startswith(f"{home}/")
-        for name in names.intersection(asked_classes(source))
+        for name in homes.keys() & set(asked_classes(source))
+        if part_of(file) != homes[name]
     }
     assert not found
 

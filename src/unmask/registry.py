@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import RLock
 from typing import Any, ClassVar, Generic, TypeVar
 
 from unmask.errors import UnmaskError, unknown
+from unmask.extension import import_components, importing, installed
 
 PLUGINS = "UNMASK_PLUGINS"  # environment variable: files and modules, separated by os.pathsep
 
@@ -25,7 +25,8 @@ C = TypeVar("C", bound=type)
 class Registry(Generic[T]):
     """The components of one kind, by name.
 
-    A listing imports the plugins first, and so does the lookup of an unknown name.
+    The lookup of an unknown name imports the module of an extension that has the name, or else the
+    plugins. A listing imports the modules of all extensions, and the plugins.
     """
 
     registries: ClassVar[list["Registry[Any]"]] = []  # all registries of the process
@@ -48,22 +49,28 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> type[T]:
         if name not in self._entries:
-            load_plugins()
+            import_components(self.kind, name)
+        if name not in self._entries:
+            self._load_all()
         try:
             return self._entries[name]
         except KeyError:
             raise unknown(self.kind, name, self._entries) from None
 
     def __iter__(self) -> Iterator[str]:
-        load_plugins()
+        self._load_all()
         return iter(sorted(self._entries))
 
     def in_order(self) -> Iterator[type[T]]:
-        """The classes in the order of registration. Plugins are imported after the package's own."""
+        """The classes in the order of registration. Extensions and plugins are imported after the core."""
         own = dict(self._entries)
         yield from own.values()
-        load_plugins()
+        self._load_all()
         yield from [entry for name, entry in self._entries.items() if name not in own]
+
+    def _load_all(self) -> None:
+        import_components(self.kind)
+        load_plugins()
 
     def build(self, name: str, **fields: Any) -> T:
         """An instance of the component `name`."""
@@ -87,18 +94,18 @@ _importing = RLock()
 def load_plugins() -> None:
     """Imports each plugin once; its `register` calls add components.
 
-    Plugins are the entry points of the group "unmask" of installed packages, and the files and
-    modules in the environment variable UNMASK_PLUGINS.
+    Plugins are the modules that entry points of the group "unmask" of installed packages name, and the
+    files and modules in the environment variable UNMASK_PLUGINS.
     """
     with _importing:
         if "" not in _imported:
             _imported.add("")
-            for entry in entry_points(group="unmask"):
-                _load(entry.value, entry.load)
+            for entry in installed():
+                importing(entry.value, entry.load)
         for name in os.environ.get(PLUGINS, "").split(os.pathsep):
             if name not in _imported:
                 _imported.add(name)
-                _load(name, partial(import_plugin, name))
+                importing(name, partial(import_plugin, name))
 
 
 def import_plugin(name: str) -> Any:
@@ -126,12 +133,3 @@ def import_plugin(name: str) -> Any:
     spec.loader.exec_module(module)
     return module
 
-
-def _load(name: str, load: Callable[[], Any]) -> None:
-    try:
-        load()
-    except UnmaskError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UnmaskError(f"the plugin {name} cannot be imported: {reason}") from error

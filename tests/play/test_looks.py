@@ -14,46 +14,14 @@ from local_server import LocalServer
 import unmask
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-from browsing import Playground, visit
+from browsing import CONTRAST, LEAST, Playground, visit
 from PIL import Image
 from playwright.sync_api import expect
 
-LEAST = 4.5  # WCAG AA, for text of any size
 SETTINGS = (
     "seed=1&text=The&length=20&steps=8&speed=8&clean=The+queen+sat+on+the+hill.&t=0.5&leftSteps=4"
 )
 
-# Every visible text, with its contrast to the background.
-CONTRAST = """() => {
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const rgba = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data];
-  };
-  const over = (top, below) => top.map((v, i) => (i < 3 ? v * top[3] / 255 + below[i] * (1 - top[3] / 255) : 255));
-  const ground = (element) => {
-    const layers = [];
-    for (let at = element; at; at = at.parentElement) layers.push(rgba(getComputedStyle(at).backgroundColor));
-    return layers.reduceRight((below, top) => over(top, below), [255, 255, 255, 255]);
-  };
-  const luminance = (colour) => {
-    const [r, g, b] = colour.map((v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.textContent.trim() || !element.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true })) continue;
-    if (element.closest(".unseen, option, .masked, svg")) continue;
-    const behind = ground(element);
-    const [a, b] = [luminance(over(rgba(getComputedStyle(element).color), behind)), luminance(behind)];
-    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), walker.currentNode.textContent]);
-  }
-  return found;
-}"""
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ from typing import Any
 
 from unmask.cli.output.terminal import replace_unencodable
 from unmask.cli.parser import Commands, Parser
+from unmask import extension
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.registry import PLUGINS
 from unmask.runtime.cores import limit_threads
 from unmask.version import __version__
 
-# the commands of each module of `cli.commands`; a module is imported when one of its commands runs
+# the core's commands by module of `cli.commands`; a module is imported when one of its commands runs
 _COMMANDS = {
     "train": ("train", "config"),
     "train_order": ("train-order",),
@@ -26,10 +27,8 @@ _COMMANDS = {
     "generate": ("generate", "fill", "edit"),
     "score_variants": ("score-variants",),
     "report": ("report",),
-    "reproduce": ("reproduce",),
     "harness": ("harness",),
     "play": ("play",),
-    "rate": ("rate",),
     "serve": ("serve",),
     "convert": ("export", "convert"),
     "card": ("card",),
@@ -76,8 +75,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
-    """The parser of `unmask`, and its sub-parsers action with the commands of some modules."""
+def commands() -> dict[str, str]:
+    """Each command of the core and of extensions, with its module."""
+    own = f"{__name__}.commands"
+    return {
+        **{name: f"{own}.{module}" for module, names in _COMMANDS.items() for name in names},
+        **extension.commands(),
+    }
+
+
+def build_parser(modules: Iterable[str] = ()) -> tuple[Parser, Commands]:
+    """The parser of `unmask`, and its sub-parsers action with the commands of some or all modules."""
     parser = Parser(
         prog="unmask",
         description="Train, evaluate and serve masked diffusion language models; generate and infill text.",
@@ -89,10 +97,10 @@ def build_parser(modules: Iterable[str] = _COMMANDS) -> tuple[Parser, Commands]:
         metavar="FILE",
         help="Python file or module that registers components; repeatable, give it before the command",
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in modules:
-        import_module(f"{__name__}.commands.{module}").add(commands)
-    return parser, commands
+    added = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in modules or dict.fromkeys(commands().values()):
+        import_module(module).add(added)
+    return parser, added
 
 
 def _parse(argv: Sequence[str]) -> Namespace:
@@ -103,10 +111,10 @@ def _parse(argv: Sequence[str]) -> Namespace:
         argv = argv[2:]
     if not argv or argv[0].startswith("-"):
         return build_parser()[0].parse_args(argv)
-    names = {name: module for module, names in _COMMANDS.items() for name in names}
-    if argv[0] not in names:
-        raise unknown("command", argv[0], names)
-    return build_parser([names[argv[0]]])[0].parse_args(argv)
+    known = commands()
+    if argv[0] not in known:
+        raise unknown("command", argv[0], known)
+    return build_parser([known[argv[0]]])[0].parse_args(argv)
 
 
 @contextmanager

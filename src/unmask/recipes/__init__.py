@@ -9,6 +9,7 @@ from typing import TypeAlias
 import yaml
 
 from unmask.errors import UnmaskError, unknown
+from unmask.extension import extensions
 
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | None"
 
@@ -22,26 +23,32 @@ _NULL = "tag:yaml.org,2002:null"
 
 
 def names() -> list[str]:
-    """Names of the recipes that ship with the package."""
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+    """Names of the recipes of the package and of extensions."""
+    return sorted(_files())
 
 
 def summaries() -> dict[str, str]:
     """The comment in the first line of each recipe, by name."""
-    return {name: _first_comment(_FOLDER / f"{name}.yaml") for name in names()}
+    return {name: _first_comment(path) for name, path in sorted(_files().items())}
+
+
+def _files() -> dict[str, Path]:
+    folders = (*(each.recipes for each in extensions()), _FOLDER)
+    return {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
 
 
 def locate(recipe: str, beside: Path = Path()) -> Path:
-    """The file of a recipe: a shipped name, or a path relative to the folder `beside`."""
-    if recipe in names():
-        return _FOLDER / f"{recipe}.yaml"
+    """The file of a recipe: a known name, or a path relative to the folder `beside`."""
+    known = _files()
+    if recipe in known:
+        return known[recipe]
     if not recipe.endswith(_SUFFIXES):
         if (beside / recipe).is_file():
             raise UnmaskError(
                 f"{recipe} is a file, but no recipe: to train on its text, give finetune "
                 f"--data.train {recipe}"
             )
-        raise unknown("recipe", recipe, names())
+        raise unknown("recipe", recipe, known)
     path = beside / recipe
     if not path.is_file():
         raise UnmaskError(f"there is no recipe file {path}: check the path")

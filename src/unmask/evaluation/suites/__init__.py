@@ -3,7 +3,6 @@
 from unmask.evaluation.suites.context_gain import Retrieval
 from unmask.evaluation.suites.generated_texts import Generation
 from unmask.evaluation.suites.genomic_benchmarks import GenomicBenchmarks
-from unmask.evaluation.suites.glue import Glue
 from unmask.evaluation.suites.infilling import Infilling
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
 from unmask.evaluation.suites.text_likelihood import Likelihood
@@ -14,7 +13,6 @@ __all__ = [
     "SUITES",
     "Generation",
     "GenomicBenchmarks",
-    "Glue",
     "Infilling",
     "Likelihood",
     "Progress",

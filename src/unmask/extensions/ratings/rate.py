@@ -21,8 +21,8 @@ from unmask.generation.sampling_params import sampling_options
 
 if TYPE_CHECKING:
     from unmask.evaluation.metrics.bootstrap import Figure
-    from unmask.evaluation.ratings.rating_file import RatingFile
-    from unmask.evaluation.ratings.rating_report import RatingReport
+    from unmask.extensions.ratings.rating_file import RatingFile
+    from unmask.extensions.ratings.rating_report import RatingReport
 
 PORT = 8771
 _WITHOUT_PROMPTS = 20  # comparisons of each pair of models
@@ -110,7 +110,7 @@ def execute(args: Namespace) -> None:
     models = models_by_name(args.models)
     with listen(HOST, args.port) as listening:
         file = _file(args, models)
-        from unmask.play.rating_routes import rating_router
+        from unmask.extensions.ratings.rating_routes import rating_router
         from unmask.serve.app import create_app
         from unmask.serve.execution.engine import Engine
         from unmask.serve.limits import ServerLimits
@@ -133,9 +133,9 @@ def execute(args: Namespace) -> None:
 
 def _file(args: Namespace, models: dict[str, str]) -> "RatingFile":
     """The file of ratings: an existing one of the same arguments, or a new one with new texts."""
-    from unmask.evaluation.ratings.comparisons import PASSAGES, attention_checks, compare_texts
-    from unmask.evaluation.ratings.rated_texts import read_lines, texts_to_rate
-    from unmask.evaluation.ratings.rating_file import RatingFile
+    from unmask.extensions.ratings.comparisons import PASSAGES, attention_checks, compare_texts
+    from unmask.extensions.ratings.rated_texts import read_lines, texts_to_rate
+    from unmask.extensions.ratings.rating_file import RatingFile
 
     options = given(args, *(one.name for one in _sampling()))
     request = {"models": models, **given(args, *_REQUEST), **options}
@@ -163,8 +163,8 @@ def _file(args: Namespace, models: dict[str, str]) -> "RatingFile":
 
 
 def _report(args: Namespace) -> None:
-    from unmask.evaluation.ratings.rating_file import RatingFile
-    from unmask.evaluation.ratings.rating_report import rating_report
+    from unmask.extensions.ratings.rating_file import RatingFile
+    from unmask.extensions.ratings.rating_report import rating_report
     from unmask.files.jsonl import finite_json
 
     report = rating_report([RatingFile.read(path) for path in args.report], args.least_checks)

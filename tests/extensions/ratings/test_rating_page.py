@@ -1,6 +1,6 @@
 """unmask rate: the blind page in a browser, its requests, and the command.
 
-UNMASK_SCREENSHOTS=docs/images takes the pictures of docs/how-to/rate.md.
+UNMASK_SCREENSHOTS=docs/images takes the pictures of docs/extensions/ratings.md.
 """
 
 import json
@@ -17,9 +17,9 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from unmask.cli import main
-from unmask.evaluation.ratings.comparisons import attention_checks, compare_texts
-from unmask.evaluation.ratings.rating_file import RatingFile
-from unmask.play.rating_routes import rating_router
+from unmask.extensions.ratings.comparisons import attention_checks, compare_texts
+from unmask.extensions.ratings.rating_file import RatingFile
+from unmask.extensions.ratings.rating_routes import rating_router
 from unmask.serve import server as server_module
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
@@ -251,9 +251,8 @@ def test_a_rater_votes_by_keys_and_clicks_and_resumes(browser, file):
 
 
 def test_all_text_has_enough_contrast(browser, file):
-    from browsing import visit
+    from browsing import CONTRAST, LEAST, visit
     from playwright.sync_api import expect
-    from test_looks import CONTRAST, LEAST
 
     with served(file) as url:
         for scheme in ("light", "dark"):

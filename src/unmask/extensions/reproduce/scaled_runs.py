@@ -10,7 +10,7 @@ from unmask.data.data_config import DataConfig
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError, unknown
-from unmask.reproduce.published_tables import PUBLISHED, Published
+from unmask.extensions.reproduce.published_tables import PUBLISHED, Published
 from unmask.runs.measurements import Budget, Measuring
 from unmask.runs.run_folder import read_run
 from unmask.runs.train import train

@@ -7,9 +7,10 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from unmask.evaluation.ratings.rating_file import LONGEST_NAME, Choice, RatingFile
-from unmask.play.static_files import FILES, response
+from unmask.extensions.ratings.rating_file import LONGEST_NAME, Choice, RatingFile
+from unmask.play import static_files
 
+FILES = static_files.FILES | static_files.read_files(__package__)
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
@@ -44,11 +45,13 @@ def rating_router(file: RatingFile) -> APIRouter:
 
     @routes.get("/")
     async def page() -> Response:
-        return response("rate.html")
+        return static_files.response("rate.html", FILES["rate.html"])
 
     @routes.get("/play/files/{name:path}")
     async def static(name: str) -> Response:
-        return response(name) if name in FILES else Response(status_code=404)
+        if name not in FILES:
+            return Response(status_code=404)
+        return static_files.response(name, FILES[name])
 
     @routes.post("/rate/next")
     async def following(request: Start) -> dict[str, Any]:

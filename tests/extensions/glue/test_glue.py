@@ -12,7 +12,7 @@ from unmask.config.components import build_method
 from unmask.data.tokenizers.no_tokenizer import NoTokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.metrics.class_scores import median_interval, scores
-from unmask.evaluation.suites.glue import task_data
+from unmask.extensions.glue.glue_suite import task_data
 from unmask.evaluation.suites.suite import evaluate
 from unmask.model import Model
 

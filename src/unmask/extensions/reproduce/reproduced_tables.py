@@ -9,9 +9,9 @@ from typing import Any
 
 from unmask.files.jsonl import JsonLines
 from unmask.likelihood.bound import perplexity_of
-from unmask.reproduce.agreement import Agreement, Compared, Error, order, ratios
-from unmask.reproduce.published_tables import CONTINUOUS, SCHEDULES_BOUND, Published
-from unmask.reproduce.scaled_runs import RUNS, Request
+from unmask.extensions.reproduce.agreement import Agreement, Compared, Error, order, ratios
+from unmask.extensions.reproduce.published_tables import CONTINUOUS, SCHEDULES_BOUND, Published
+from unmask.extensions.reproduce.scaled_runs import RUNS, Request
 from unmask.runs.measurements import Point, scaled
 from unmask.runs.run_folder import Run, read_run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.ratings.comparisons import Comparison
+from unmask.extensions.ratings.comparisons import Comparison
 from unmask.files.storage import full_disk, replace
 
 LONGEST_NAME = 60  # characters of a rater's name

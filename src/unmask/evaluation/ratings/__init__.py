@@ -1,1 +1,0 @@
-"""Human evaluation: comparisons of texts, a file of votes, and a report of preferences."""

@@ -1,0 +1,1 @@
+"""Extensions: one paper or domain a folder, found by its manifest."""

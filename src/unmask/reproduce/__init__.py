@@ -1,1 +1,0 @@
-"""Reproduction of the tables of the MDLM paper at small scales."""
