@@ -5,6 +5,7 @@ Any other file that a page links to is copied to source/.
 """
 
 import argparse
+import ast
 import os
 import posixpath
 import re
@@ -37,8 +38,10 @@ os.environ["COLUMNS"] = "84"  # width of argparse output
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds a page for each command to the navigation, below the page of all commands."""
+    """Adds a page for each command to the navigation, below the page of all commands, and the extensions'."""
     assert config.nav
+    listed = next(entry["Extensions"] for entry in config.nav if "Extensions" in entry)
+    listed += [f"extensions/{path.name}" for path in extension_pages()]
     reference = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
     section = next(entry["Commands"] for entry in reference if "Commands" in entry)
     section += [{name: f"reference/commands/{name}.md"} for name in _parsers()]
@@ -52,6 +55,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         f"reference/commands/{name}.md": command_page(name, p) for name, p in _parsers().items()
     }
     pages |= {"reference/api.md": api_page(), "reference/mathematics.md": mathematics_page()}
+    pages |= {"extensions/index.md": extensions_page()}
     for place, text in pages.items():
         files.append(File.generated(config, place, content=text))
     for target in sorted(set(_sources(files))):
@@ -90,7 +94,7 @@ def command_page(name: str, parser: argparse.ArgumentParser) -> str:
     )
     if section and (example := re.search(r"^```bash\n.*?^```", section[1], re.M | re.S)):
         parts += [example[0]]
-    parts += [f"[Description and examples](../commands.md#{command if section else 'lists'})."]
+    parts += [f"[Description and examples]({_described(command, bool(section))})."]
     for group in parser._action_groups:
         actions = [*group._group_actions, *(a for b in group._group_actions for a in _inner(b))]
         rows = [row for action in actions if (row := _option(action))]
@@ -102,6 +106,31 @@ def command_page(name: str, parser: argparse.ArgumentParser) -> str:
     if parser.epilog:
         parts += [f"```text\n{parser.epilog.strip()}\n```"]
     return "\n\n".join(parts) + "\n"
+
+
+def _described(command: str, in_core: bool) -> str:
+    """The place that describes a command: its section, the page of an extension, or the lists."""
+    for page in extension_pages():
+        if re.search(rf"^## Options of {command}$", page.read_text(encoding="utf-8"), re.M):
+            return f"../../extensions/{page.name}#options-of-{command}"
+    return f"../commands.md#{command if in_core else 'lists'}"
+
+
+def extension_pages() -> list[Path]:
+    """The pages of extensions, in alphabetical order."""
+    return sorted((ROOT / "docs" / "extensions").glob("*.md"))
+
+
+def extensions_page() -> str:
+    """The list of extensions, each with the title of its page and the summary of its package."""
+    lines = ["# Extensions", "An extension is a paper or a domain in a folder of its own.", ""]
+    for path in extension_pages():
+        title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        summary = ast.get_docstring(
+            ast.parse(_read(f"src/unmask/extensions/{path.stem}/__init__.py"))
+        )
+        lines += [f"- [{title}]({path.name}): {(summary or '').splitlines()[0]}"]
+    return "\n".join(lines) + "\n"
 
 
 def _inner(action: argparse.Action) -> list[argparse.Action]:
@@ -226,6 +255,10 @@ def _moved(link: str, place: str) -> str:
         return link
     if target in OUTSIDE:
         new = OUTSIDE[target]
+    elif target == "docs/extensions" or (
+        target.startswith("docs/extensions/") and not (ROOT / target).is_file()
+    ):
+        return posixpath.relpath("extensions/index.md", posixpath.dirname(place) or ".")
     elif target.startswith("docs/"):
         new = target.removeprefix("docs/")
     else:

@@ -133,7 +133,9 @@ def test_an_import_of_the_packages_face_is_found(line):
     assert upward(edges({"cli/parser.py": line})) == {("cli/parser.py", "__init__.py")}
 
 
-@pytest.mark.parametrize("file", ["methods/mdlm.py", "cli/__init__.py", "extensions/other/suite.py"])
+@pytest.mark.parametrize(
+    "file", ["methods/mdlm.py", "cli/__init__.py", "extensions/other/suite.py"]
+)
 @pytest.mark.parametrize("line", ["import {}", "from {} import Ratio", 'home = "{}"'])
 def test_an_import_of_an_extension_is_found_outside_it(file, line, monkeypatch):
     module, target = "unmask.extensions.kites.wind", "extensions/kites/wind.py"
@@ -353,5 +355,5 @@ def test_a_part_above_its_ceiling_fails(monkeypatch, capsys):
 
 def test_core_is_src_without_the_extensions():
     core, src = count_code.folders_of("core"), count_code.folders_of("src")
-    apart = {folder for folder in src if folder.startswith("src/unmask/extensions/")}
+    apart = {folder for folder in src if folder.startswith("src/unmask/extensions")}
     assert core.keys() == src.keys() - apart

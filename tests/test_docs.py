@@ -48,6 +48,8 @@ from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXTENSIONS = ROOT / "docs" / "extensions"
+OF_EXTENSIONS = sorted(EXTENSIONS.glob("*.md"))
 LINKED = [
     *PAGES,
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md")),
@@ -59,7 +61,6 @@ KNOWN = ["source .venv/bin/activate", "tensorboard --logdir runs"]
 FEW = {  # options of commands that measure, unless the page gives them
     "evaluate": "--draws 2",
     "report": "--rows 4 --draws 2",
-    "reproduce": "--steps 3 --rows 4 --draws 2",
 }
 TINY = shlex.split("""
     --backbone.width 32 --backbone.depth 1 --backbone.heads 2
@@ -242,6 +243,11 @@ def of(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
+def of_extensions() -> str:
+    """The text of all pages of extensions."""
+    return "".join(page.read_text(encoding="utf-8") for page in OF_EXTENSIONS)
+
+
 def help_of(capsys, *command: str) -> str:
     with pytest.raises(SystemExit):
         main([*command, "--help"])
@@ -251,15 +257,18 @@ def help_of(capsys, *command: str) -> str:
 def test_every_command_and_option_is_documented(capsys):
     names = re.findall(r"^    ([a-z-]+)\b", help_of(capsys), re.MULTILINE)
     assert {"train", "generate", "recipes"} <= set(names)
-    page = of("docs/reference/commands.md")
+    page = of("docs/reference/commands.md") + of_extensions()
     for name in names:
-        assert re.search(rf"^(## {name}$|unmask {name}\b)", page, re.MULTILINE), name
+        headings = [f"## {name}\n", f"## Options of {name}\n"]
+        found = any(heading in page for heading in headings)
+        assert found or re.search(rf"^unmask {name}\b", page, re.MULTILINE), name
         # the common options of generate, fill and edit are documented once
-        sections = ["## generate", f"## {name}"] if name in ("fill", "edit") else [f"## {name}"]
-        written = "".join(page[page.find(at) :].partition("\n## ")[0] for at in sections)
+        sections = [*headings, "## generate\n"] if name in ("fill", "edit") else headings
+        written = "".join(page.partition(at)[2].partition("\n## ")[0] for at in sections)
         options = help_of(capsys, name).partition("Any field of")[0]
         if name == "evaluate":
             options += "".join(help_of(capsys, name, suite) for suite in SUITES)
+            written += of_extensions()
         for option in re.findall(r"^  (--[\w-]+)", options, re.MULTILINE):
             assert f"`{option}" in written, f"{name} {option}"
 
@@ -267,7 +276,8 @@ def test_every_command_and_option_is_documented(capsys):
 def test_every_setting_is_documented():
     described = set(
         re.findall(
-            r"`([\w.]+)`", of("docs/reference/configuration.md") + of("docs/reference/data.md")
+            r"`([\w.]+)`",
+            of("docs/reference/configuration.md") + of("docs/reference/data.md") + of_extensions(),
         )
     )
     sections = [TrainingConfig, DistributedConfig, DataConfig]
@@ -285,12 +295,12 @@ def test_settings_that_may_change_on_resume_are_documented():
 
 @pytest.mark.parametrize("registry", COMPONENTS, ids=lambda registry: registry.kind)
 def test_every_component_is_named(registry):
-    page = of("docs/reference/configuration.md")
+    page = of("docs/reference/configuration.md") + of_extensions()
     assert [name for name in registry if f"`{name}`" not in page] == []
 
 
 def test_every_sampler_is_named():
-    page = of("docs/reference/samplers.md")
+    page = of("docs/reference/samplers.md") + of_extensions()
     assert [name for name in SAMPLERS if f"`{name}`" not in page] == []
 
 
@@ -300,7 +310,9 @@ def test_the_overview_links_every_page():
         (own.parent / link).resolve()
         for link in re.findall(r"\]\(([^)#\s]+)\)", of("docs/overview.md"))
     }
-    assert [name_of(page) for page in PAGES[1:] if page != own and page not in links] == []
+    assert EXTENSIONS in links
+    core = [page for page in PAGES[1:] if page not in (own, *OF_EXTENSIONS)]
+    assert [name_of(page) for page in core if page not in links] == []
     assert "(docs/overview.md)" in of("README.md")
 
 
@@ -315,10 +327,15 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_every_link_has_a_target(page):
+    """A page of the core links to the list of extensions only. Other pages may link to an extension's page."""
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if link.startswith("https://"):
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
+        if target.parent == EXTENSIONS:
+            assert page.parent == EXTENSIONS or ROOT / "docs" not in page.parents, link
+            if not (ROOT / "src" / "unmask" / "extensions" / target.stem).is_dir():
+                continue  # this copy lacks the extension
         assert target.exists(), f"{name_of(page)}: {link}"
         assert not anchor or anchor in anchors(target), f"{name_of(page)}: {link}"

@@ -5,11 +5,10 @@ A manifest names modules and imports none of them. A module is imported when one
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from unmask.errors import UnmaskError
@@ -69,10 +68,9 @@ def extensions() -> tuple[Extension, ...]:
         The manifests, those of `unmask/extensions` in alphabetical order.
 
     Example:
-        >>> [each.name for each in extensions() if each.package == "unmask.extensions.glue"]
-        ['glue']
+        >>> commands = [name for each in extensions() for name in each.commands]
     """
-    names = sorted(module.name for module in iter_modules([str(_FOLDER)]) if module.ispkg)
+    names = sorted(file.parent.name for file in _FOLDER.glob("*/__init__.py"))
     own = [import_module(f"{__package__}.extensions.{name}").EXTENSION for name in names]
     return (*own, *(importing(each.value, each.load) for each in installed() if each.attr))
 
@@ -91,7 +89,7 @@ def import_components(kind: str, name: str | None = None) -> None:
     """
     for extension in extensions():
         for module in extension.modules(kind, name):
-            importing(module, lambda module=module: import_module(module))
+            importing(module, partial(import_module, module))
 
 
 def importing(name: str, load: Callable[[], T]) -> T:

@@ -132,4 +132,3 @@ def import_plugin(name: str) -> Any:
     module = sys.modules[module_name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-

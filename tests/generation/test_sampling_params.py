@@ -31,7 +31,7 @@ def declared(surface: str) -> set[str]:
 
 @pytest.mark.parametrize("command", ["generate", "fill", "edit"])
 def test_the_command_line_has_the_declared_options_and_shows_their_help(command):
-    parser = build_parser(["generate"])[1].choices[command]
+    parser = build_parser(["unmask.cli.commands.generate"])[1].choices[command]
     flags = {action.dest: action for action in parser._actions}
     assert flags.keys() - COMMANDS == declared("cli")
     for one in options_of(SamplingParams, "cli"):

@@ -1,12 +1,10 @@
 """A tiny trained model behind the page, and a browser to look at it."""
 
-import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
-
 from local_server import LocalServer
+
 
 @pytest.fixture(scope="session")
 def server(model, left_to_right) -> Iterator[LocalServer]:

@@ -23,7 +23,6 @@ SETTINGS = (
 )
 
 
-
 @pytest.fixture
 def play(request, browser, server) -> Iterator[Playground]:
     scheme = getattr(request, "param", "light")

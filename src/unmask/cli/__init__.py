@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from unmask import extension
 from unmask.cli.output.terminal import replace_unencodable
 from unmask.cli.parser import Commands, Parser
-from unmask import extension
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.registry import PLUGINS
 from unmask.runtime.cores import limit_threads
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def commands() -> dict[str, str]:
+def command_modules() -> dict[str, str]:
     """Each command of the core and of extensions, with its module."""
     own = f"{__name__}.commands"
     return {
@@ -98,7 +98,7 @@ def build_parser(modules: Iterable[str] = ()) -> tuple[Parser, Commands]:
         help="Python file or module that registers components; repeatable, give it before the command",
     )
     added = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in modules or dict.fromkeys(commands().values()):
+    for module in modules or dict.fromkeys(command_modules().values()):
         import_module(module).add(added)
     return parser, added
 
@@ -111,7 +111,7 @@ def _parse(argv: Sequence[str]) -> Namespace:
         argv = argv[2:]
     if not argv or argv[0].startswith("-"):
         return build_parser()[0].parse_args(argv)
-    known = commands()
+    known = command_modules()
     if argv[0] not in known:
         raise unknown("command", argv[0], known)
     return build_parser([known[argv[0]]])[0].parse_args(argv)

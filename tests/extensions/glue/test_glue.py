@@ -12,8 +12,8 @@ from unmask.config.components import build_method
 from unmask.data.tokenizers.no_tokenizer import NoTokenizer
 from unmask.errors import UnmaskError
 from unmask.evaluation.metrics.class_scores import median_interval, scores
-from unmask.extensions.glue.glue_suite import task_data
 from unmask.evaluation.suites.suite import evaluate
+from unmask.extensions.glue.glue_suite import task_data
 from unmask.model import Model
 
 SEEN = [("the cat sat", 1), ("a dog saw", 0)] * 8

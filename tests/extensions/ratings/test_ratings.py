@@ -17,8 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from unmask.cli import main
 from unmask.errors import UnmaskError
 from unmask.evaluation.metrics.bootstrap import share
-from unmask.extensions.ratings.preferences import bradley_terry, krippendorff_alpha
 from unmask.extensions.ratings.comparisons import REAL, attention_checks, compare_texts
+from unmask.extensions.ratings.preferences import bradley_terry, krippendorff_alpha
 from unmask.extensions.ratings.rated_texts import texts_to_rate
 from unmask.extensions.ratings.rating_file import RatingFile
 from unmask.extensions.ratings.rating_report import rating_report

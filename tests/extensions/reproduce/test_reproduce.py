@@ -19,8 +19,6 @@ from unmask.data.load import load_data
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.errors import UnmaskError
-from unmask.likelihood.estimate import likelihood
-from unmask.methods.method import METHODS
 from unmask.extensions.reproduce.agreement import (
     Compared,
     combined,
@@ -38,6 +36,8 @@ from unmask.extensions.reproduce.reproduced_tables import (
     seed_deviation,
 )
 from unmask.extensions.reproduce.scaled_runs import RUNS, SCALES, Request
+from unmask.likelihood.estimate import likelihood
+from unmask.methods.method import METHODS
 from unmask.runs.measurements import Budget, Measuring, Point
 from unmask.runs.run_folder import count_parameters, read_run
 from unmask.vocabulary import Vocabulary
@@ -193,7 +193,7 @@ def test_a_test_text_is_measured_and_nothing_is_trained_for_it(
 
 
 def test_training_and_measurements_are_not_repeated(table1, asked, monkeypatch):
-    for name in ("reproduce.scaled_runs.train", "runs.measurements.load"):
+    for name in ("extensions.reproduce.scaled_runs.train", "runs.measurements.load"):
         monkeypatch.setattr(f"unmask.{name}", None)
     said: list[str] = []
     again = reproduce(Request("table1", **asked | {"say": said.append}))

@@ -140,8 +140,8 @@ def evaluate(model: "Model | str | Path", suite: str = "likelihood", **options: 
 
     Args:
         model: a model, or a name or path for `load`.
-        suite: the name of a suite: likelihood, generation, glue, infilling, retrieval, translation,
-            zero-shot, or a suite of a plugin.
+        suite: the name of a suite: likelihood, generation, infilling, translation, zero-shot, or a suite
+            of an extension.
         options: the options of that suite; `unmask evaluate SUITE --help` lists them.
 
     Returns:

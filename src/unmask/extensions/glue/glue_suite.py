@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from unmask.errors import UnmaskError
-from unmask.extensions.glue.glue_tasks import TaskData, read_task, tasks_named
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
+from unmask.extensions.glue.glue_tasks import TaskData, read_task, tasks_named
 from unmask.options import option
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.metrics.bootstrap import Figure, percentile, resamples, share
-from unmask.extensions.ratings.preferences import bradley_terry, krippendorff_alpha
 from unmask.extensions.ratings.comparisons import REAL, Comparison
+from unmask.extensions.ratings.preferences import bradley_terry, krippendorff_alpha
 from unmask.extensions.ratings.rating_file import RatingFile, Vote
 
 LEAST_CHECKS = 0.8  # share of attention checks that a rater must pass

@@ -10,8 +10,8 @@ from unmask.cli.parser import Commands, add_examples, given
 from unmask.likelihood.figure_text import signed
 
 if TYPE_CHECKING:
-    from unmask.report.elements import Table
     from unmask.extensions.reproduce.reproduced_tables import Line, Reproduction
+    from unmask.report.elements import Table
 
 
 def add(commands: Commands) -> None:
