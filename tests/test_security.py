@@ -192,11 +192,17 @@ HOSTILE = {
         "holds NaN or infinity in backbone.head.weight",
     ),
     "wider than memory": (config("backbone.width", 131072), "does not fit"),
-    "wider than possible": (config("backbone.width", 10**12), "backbone.width must lie between"),
-    "deeper than possible": (config("backbone.depth", 10**9), "backbone.depth must lie between"),
+    "wider than possible": (
+        config("backbone.width", 10**12),
+        "backbone.width must be 0 or more, and",
+    ),
+    "deeper than possible": (
+        config("backbone.depth", 10**9),
+        "backbone.depth must be 0 or more, and",
+    ),
     "narrower than nothing": (
         config("backbone.condition_width", -1),
-        "backbone.condition_width must lie between",
+        "backbone.condition_width must be 1 or more, and",
     ),
     "unknown setting": (config("backbone.widht", 8), "did you mean 'backbone.width'"),
     "deep configuration": (
@@ -337,7 +343,7 @@ def test_a_pattern_without_end_is_an_error(tmp_path):
         ("base: ../../../../etc/passwd", "unknown recipe|is a file, but no recipe"),
         ("training: {steps: 1e400}", "training.steps: '1e400' is not a whole number"),
         (f"training: {{steps: {'9' * 5000}}}", "training.steps: '9+"),
-        ("backbone: {depth: 1000000000}", "backbone.depth must lie between"),
+        ("backbone: {depth: 1000000000}", "backbone.depth must be 0 or more, and"),
     ],
     ids=range(10),
 )

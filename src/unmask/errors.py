@@ -22,6 +22,22 @@ class UnmaskWarning(UserWarning):
     """A warning about a slow setting or a missing part of the system. The command continues."""
 
 
+def refuse(*rules: tuple[object, str]) -> None:
+    """Raises an error with the message of the first rule whose condition holds.
+
+    Args:
+        rules: Pairs of a condition and a message.
+
+    Example:
+        >>> refuse((1 > 2, "unreachable"), (2 > 1, "two is more than one"))
+        Traceback (most recent call last):
+        unmask.errors.UnmaskError: two is more than one
+    """
+    for holds, message in rules:
+        if holds:
+            raise UnmaskError(message)
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 

@@ -3,8 +3,9 @@
 The command line, the server's schema, the harness and the playground are generated from them.
 """
 
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from numbers import Real
 from pathlib import Path
@@ -29,6 +30,7 @@ class Option:
     gt: float | None = None
     le: float | None = None
     lt: float | None = None
+    among: tuple[Any, ...] = ()
     metavar: str = ""
     group: str = ""
     repeat: bool = False
@@ -48,8 +50,8 @@ class Option:
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The values of a Literal type; empty for other types."""
-        return get_args(self._item) if get_origin(self._item) is Literal else ()
+        """The values of a Literal type, or those listed with the field; empty if there are none."""
+        return get_args(self._item) if get_origin(self._item) is Literal else self.among
 
     @property
     def many(self) -> bool:
@@ -75,6 +77,8 @@ class Option:
     @property
     def range(self) -> str:
         """The allowed range in words, such as "in (0, 1]"; empty if all values are allowed."""
+        if self.lt == math.inf:
+            return f"finite and {replace(self, lt=None).range}"
         if (self.gt is not None or self.lt is not None) and None not in (self._low, self._high):
             left, right = "[" if self.gt is None else "(", "]" if self.lt is None else ")"
             return f"in {left}{_number(self._low)}, {_number(self._high)}{right}"
@@ -94,30 +98,32 @@ class Option:
 
     def check(self, value: Any) -> None:
         """Raises an error for a number out of range, an unknown choice, or a value of another type."""
+        if value is None:
+            return
         if self.many and isinstance(value, list | tuple):
             for item in value:
                 self.check(item)
             return
-        if value is not None and self.choices and value not in self.choices:
+        if self.choices and value not in self.choices:
             raise unknown(self.name, str(value), map(str, self.choices))
-        if value is not None and self._members == (str,) and not isinstance(value, str):
+        if self._members == (str,) and not isinstance(value, str):
             raise UnmaskError(f"{self.name} must be text, not {value}")
-        numeric = self.number and bool not in self._members
-        if value is not None and numeric and not isinstance(value, Real):
+        if self.number and bool not in self._members and not isinstance(value, Real):
             raise UnmaskError(f"{self.name} must be a number, not {value!r}")
         if self._members == (int,) and isinstance(value, float) and not value.is_integer():
             raise UnmaskError(f"{self.name} must be a whole number, not {value}")
-        if not isinstance(value, int | float):
-            return
-        outside = (
-            (self.ge is not None and not value >= self.ge)
-            or (self.gt is not None and not value > self.gt)
-            or (self.le is not None and not value <= self.le)
-            or (self.lt is not None and not value < self.lt)
-        )
-        if outside:
+        if isinstance(value, Real) and not self._within(value):
             verb = "lie" if self.range.startswith("in") else "be"
             raise UnmaskError(f"{self.name} must {verb} {self.range}, not {value}")
+
+    def _within(self, value: Any) -> bool:
+        """True if a number is in the range; NaN is in none."""
+        return (
+            (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+        )
 
 
 def option(
@@ -128,6 +134,7 @@ def option(
     gt: float | None = None,
     le: float | None = None,
     lt: float | None = None,
+    among: Iterable[Any] = (),
     metavar: str = "",
     group: str = "",
     repeat: bool = False,
@@ -141,7 +148,8 @@ def option(
         ge: Smallest value.
         gt: Limit that a value must exceed.
         le: Largest value.
-        lt: Limit that a value must stay below.
+        lt: Limit that a value must stay below; infinity allows all finite values.
+        among: Allowed values, for a type that is no Literal.
         metavar: Name of the value in `--help`; N or X for numbers by default.
         group: Heading of the option in `--help`.
         repeat: True for a sequence with one flag per value, False for one flag with all values.
@@ -157,8 +165,9 @@ def option(
         >>> options_of(Options)[0].range
         'in (0, 1]'
     """
-    about = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "metavar": metavar}
-    metadata = {_KEY: {**about, "group": group, "repeat": repeat, "on": on}}
+    bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt, "among": tuple(among)}
+    about = {"help": help, "metavar": metavar, "group": group, "repeat": repeat, "on": on}
+    metadata = {_KEY: bounds | about}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -169,10 +178,26 @@ def options_of(cls: type, surface: str | None = None) -> list[Option]:
     return [one for one in _all_options(cls) if surface is None or surface in one.on]
 
 
-def check_options(options: Any) -> None:
-    """Raises an error for the first option whose value is out of range."""
+def check_options(options: Any, section: str = "") -> None:
+    """Raises an error for the first option whose value is not allowed.
+
+    Args:
+        options: A dataclass, whose `__post_init__` calls this function.
+        section: Section of the configuration that precedes the names, such as "training.".
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Options:
+        ...     mass: float = option(0.9, gt=0, le=1)
+        ...
+        ...     def __post_init__(self) -> None:
+        ...         check_options(self)
+        >>> Options(mass=2)
+        Traceback (most recent call last):
+        unmask.errors.UnmaskError: mass must lie in (0, 1], not 2
+    """
     for one in options_of(type(options)):
-        one.check(getattr(options, one.name))
+        replace(one, name=section + one.name).check(getattr(options, one.name))
 
 
 @cache
@@ -189,7 +214,7 @@ def _all_options(cls: type) -> tuple[Option, ...]:
 
 
 def _number(value: float | None) -> str:
-    return str(value) if isinstance(value, int) else f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def changed_options(options: Any) -> dict[str, Any]:

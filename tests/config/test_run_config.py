@@ -161,7 +161,7 @@ def test_a_text_is_read_by_the_type_of_its_field(dotted, text, value, tmp_path):
     ("dotted", "text", "message"),
     [
         ("training.stepz", "1", "unknown setting 'training.stepz'; did you mean 'training.steps'?"),
-        ("seed", "-1", "seed is -1; it must be 0 or more"),
+        ("seed", "-1", "seed must be 0 or more"),
         ("trainign.steps", "1", "unknown setting 'trainign.steps'; did you mean 'training.steps"),
         ("steps", "1", "unknown setting 'steps'; did you mean "),
         ("training.width", "1", "unknown setting 'training.width'; did you mean 'backbone.width'?"),
@@ -179,8 +179,12 @@ def test_a_text_is_read_by_the_type_of_its_field(dotted, text, value, tmp_path):
         ("training.compile", "maybe", "training.compile: 'maybe' is not true or false"),
         ("training.betas", "0.9", "training.betas: 1 values are given, but 2 are expected"),
         ("training.betas", "a,b", "training.betas: 'a' is not a number"),
-        ("training.steps", "0", "training.steps must be at least 1, but is 0"),
-        ("training.batch", "2e9", "training.batch must be at most 1,048,576, but is 2000000000"),
+        ("training.steps", "0", "training.steps must be 1 or more, not 0"),
+        (
+            "training.batch",
+            "2e9",
+            "training.batch must be 1 or more, and 1,048,576 at most, not 2000000000",
+        ),
         ("schedule.eps", "0.7", "schedule.eps must lie in [0, 0.5), not 0.7"),
         ("data.tokenizer.kind", "bpo", "data.tokenizer: unknown tokenizer kind 'bpo'; did you"),
         ("data.tokenizer.size", "3", "data.tokenizer.size is 3; a byte-level BPE needs at least"),

@@ -88,7 +88,7 @@ def test_a_recipe_names_corpora_and_weights(tmp_path):
     [
         (
             [{"text": "a", "weight": 0}],
-            r"data.train\[0\].weight is 0; it must be above 0 and finite",
+            r"data.train\[0\].weight must be finite and above 0, not 0",
         ),
         (
             [{"text": "a"}, {"text": "b", "weight": "x"}],

@@ -15,7 +15,7 @@ from unmask.evaluation.judges.load_judge import causal_judge
 from unmask.evaluation.metrics.bootstrap import Figure
 from unmask.evaluation.metrics.gap_quality import Gap, held_out_gaps, middle_gap, score
 from unmask.evaluation.suites import infilling
-from unmask.evaluation.suites.infilling import infill
+from unmask.evaluation.suites.infilling import FilledRow
 from unmask.evaluation.suites.sample_rows import Setting
 from unmask.vocabulary import Vocabulary
 
@@ -35,8 +35,14 @@ def judge(tmp_path_factory):
     return causal_judge(save_judge(tmp_path_factory.mktemp("judge")), torch.device("cpu"))
 
 
-def filled(model, **options):
-    return infill(model, **{"n": 3, "gap": 2, "say": lambda line: None} | options)
+def filled(
+    model, baseline=None, judge=None, *, n=3, gap=2, data=None, samplers=None, steps=None,
+    temperatures=(1.0,), batch=64, say=lambda line: None,
+) -> list[FilledRow]:  # fmt: skip
+    """The rows of the suite, with models in place of their names."""
+    points = infilling.settings_of(model, baseline, samplers, steps, temperatures)
+    gaps = held_out_gaps(model, n, gap, say, data)
+    return list(infilling.filled(model, gaps, points, judge, 0, batch))
 
 
 # Gaps and scores, by hand
@@ -83,9 +89,7 @@ def test_the_judge_counts_the_gap_and_the_right_side_separately(judge):
 
 
 def test_rows_are_real_text_the_model_and_the_baseline(model, baseline, judge):
-    seen = []
-    rows = filled(model, baseline=baseline, judge=judge, temperatures=[0.0, 1.0], done=seen.append)
-    assert seen == rows
+    rows = filled(model, baseline=baseline, judge=judge, temperatures=[0.0, 1.0])
     assert [(str(row.setting), row.sees) for row in rows] == [
         ("real text", ""),
         ("ancestral, temperature 0", "both sides"),
@@ -165,7 +169,6 @@ def test_a_mistake_is_one_line(model, left_to_right):
     for options, message in [
         ({"baseline": left_to_right}, "another tokenizer"),
         ({"baseline": model}, "the baseline sees both sides of a gap"),
-        ({"gap": 0}, "must be 1 or more"),
         ({"gap": 100}, "no validation text has the 300 tokens"),
         ({"samplers": ["ancestrall"]}, "did you mean 'ancestral'?"),
         ({"steps": [0]}, "steps must be 1 or more"),

@@ -14,7 +14,7 @@ import unmask
 from unmask.cli import main
 from unmask.config.run_config import resolve
 from unmask.errors import UnmaskError
-from unmask.evaluation.suites.infilling import infill
+from unmask.evaluation.suites.infilling import settings_of
 from unmask.evaluation.suites.sample_quality import compare
 from unmask.evaluation.suites.translation import translate
 from unmask.evaluation.suites.zero_shot import zero_shot
@@ -256,10 +256,13 @@ def text_model(model: unmask.Model) -> unmask.Model:
             "give a model of text as the judge",
         ),
         (
-            lambda model: infill(model),
+            lambda model: unmask.evaluate(model, "infilling"),
             "it fills no gaps in text; score it with 'unmask evaluate translation MODEL'",
         ),
-        (lambda model: infill(text_model(model), baseline=model), "it fills no gaps in text"),
+        (
+            lambda model: settings_of(text_model(model), model, None, None, [1.0]),
+            "it fills no gaps in text",
+        ),
         (
             lambda model: zero_shot(model, ["ptb"]),
             "it has no perplexity of a text without a source; give a model of text",

@@ -99,5 +99,7 @@ def test_revisions_end_when_each_token_was_drawn_again(revisions):
 def test_values_out_of_range_are_an_error():
     with pytest.raises(UnmaskError, match=r"share must lie in \(0, 1\], not 0"):
         Refine(8, share=0)
-    with pytest.raises(UnmaskError, match=r"revisions must lie in 0..1000, not -1"):
+    with pytest.raises(
+        UnmaskError, match=r"revisions must be 0 or more, and 1,000 at most, not -1"
+    ):
         Refine(8, revisions=-1)

@@ -14,28 +14,28 @@ from unmask.training.training_config import DECAYS, TrainingConfig
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [
-        ("steps", 0, "at least 1"),
-        ("batch", 0, "at least 1"),
-        ("micro_batch", 33, "0 to 32"),
+        ("steps", 0, "must be 1 or more"),
+        ("batch", 0, "must be 1 or more"),
+        ("micro_batch", 33, "32 at most"),
         ("lr", 0.0, "above 0"),
         ("lr", float("nan"), "above 0"),
         ("lr", float("inf"), "finite"),
-        ("betas", (0.9, 1.0), "two numbers"),
-        ("weight_decay", -0.1, "at least 0"),
-        ("min_lr", 1.0, "0 to lr"),
+        ("betas", (0.9, 1.0), "must lie in [0, 1)"),
+        ("weight_decay", -0.1, "0 or more"),
+        ("min_lr", 1.0, "0.0003 at most"),
         ("ema", 1.0, "[0, 1)"),
-        ("decay", "cosin", "constant, cosine, linear, wsd"),
+        ("decay", "cosin", "did you mean 'cosine'"),
         ("decay_share", 0.0, "(0, 1]"),
-        ("optimizer", "adam", "adamw, muon"),
+        ("optimizer", "adam", "did you mean 'adamw'"),
         ("muon_lr", 0.0, "above 0"),
         ("muon_momentum", 1.0, "[0, 1)"),
-        ("precision", "fp16", "auto, fp32, bf16"),
-        ("device", "gpu", "auto, cpu"),
-        ("keep", 0, "at least 1"),
+        ("precision", "fp16", "did you mean 'bf16'"),
+        ("device", "gpu", "did you mean 'cpu'"),
+        ("keep", 0, "must be 1 or more"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_range(field, value, allowed):
-    with pytest.raises(UnmaskError, match=rf"training\.{field} must be .*") as caught:
+    with pytest.raises(UnmaskError, match=rf"training\.{field} ") as caught:
         TrainingConfig(**{field: value})
     assert allowed in str(caught.value)
 

@@ -14,7 +14,8 @@ from unmask.backbones.layers.attention import AttentionRule, Features
 from unmask.backbones.layers.ops import taken
 from unmask.backbones.layers.state import State
 from unmask.backbones.mamba import BiMamba, MambaConfig
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import UnmaskError
+from unmask.options import option
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
@@ -81,12 +82,7 @@ class Caduceus(BiMamba):
     @dataclass(frozen=True)
     class Config(MambaConfig):
         width: int = 118
-        variant: str = "ps"  # ps | ph
-
-        def __post_init__(self) -> None:
-            MambaConfig.__post_init__(self)
-            if self.variant not in VARIANTS:
-                raise unknown("variant", self.variant, VARIANTS)
+        variant: str = option("ps", among=VARIANTS)
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

@@ -26,6 +26,7 @@ from unmask.backbones.layers.transformer_block import (
     zero_linear,
 )
 from unmask.errors import UnmaskError
+from unmask.options import option
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
@@ -59,16 +60,12 @@ class DiT(Backbone):
 
     @dataclass(frozen=True)
     class Config(BlockConfig):
-        condition_width: int = 128
+        condition_width: int = option(128, ge=1, le=2**17)
         time_conditioning: bool = False
         gate: float = 0.0  # initial value of the residual gates; 0 is adaLN-Zero
 
         def __post_init__(self) -> None:
             BlockConfig.__post_init__(self)
-            if not 1 <= self.condition_width <= 2**17:
-                raise UnmaskError(
-                    f"condition_width must lie between 1 and {2**17:,}, not {self.condition_width}"
-                )
             if self.zero_out and not self.gate:
                 raise UnmaskError(
                     "zero_out with closed gates (gate 0) leaves the blocks without gradients: set gate 1"

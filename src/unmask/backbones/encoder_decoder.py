@@ -23,6 +23,7 @@ from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.state import GraphKVState, KVState, Source, SourceState, State
 from unmask.backbones.layers.transformer_block import NORMS, Block, zero_linear
 from unmask.errors import UnmaskError
+from unmask.options import option
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
@@ -42,19 +43,15 @@ class EncoderDecoder(DiT):
 
     @dataclass(frozen=True)
     class Config(DiT.Config):
-        encoder_depth: int = 0  # blocks of the encoder; 0 takes depth
+        encoder_depth: int = option(0, ge=0, le=_LARGEST)  # blocks of the encoder; 0 takes depth
         causal: bool = False  # True: the decoder is autoregressive
-        source_positions: int = 0  # most tokens of a source with BOS and EOS; 0 takes the row
-        target_positions: int = 0  # most tokens of a target with its EOS; 0 takes the row
+        # most tokens of a source with BOS and EOS, and of a target with its EOS; 0 takes the row
+        source_positions: int = option(0, ge=0, le=_LARGEST)
+        target_positions: int = option(0, ge=0, le=_LARGEST)
         length_head: bool = False  # True: the encoder predicts the length of the target
 
         def __post_init__(self) -> None:
             DiT.Config.__post_init__(self)
-            for name in ("encoder_depth", "source_positions", "target_positions"):
-                if not 0 <= getattr(self, name) <= _LARGEST:
-                    raise UnmaskError(
-                        f"{name} must lie between 0 and {_LARGEST:,}, not {getattr(self, name)}"
-                    )
             if self.length_head and self.causal:
                 raise UnmaskError(
                     "length_head is for a bidirectional decoder, since a causal one ends its text by "

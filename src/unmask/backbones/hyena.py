@@ -16,6 +16,7 @@ from unmask.backbones.layers.short_convolution import short_convolution
 from unmask.backbones.layers.state import State, TokenState
 from unmask.backbones.mixer_stack import Mask, Memory, MixerBlock, MixerConfig, MixerStack
 from unmask.errors import UnmaskError
+from unmask.options import option
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
@@ -111,19 +112,15 @@ class Hyena(MixerStack):
 
     @dataclass(frozen=True)
     class Config(MixerConfig):
-        depth: int = 2
-        positions: int = 1024  # most tokens of a row
-        inner: int = 0  # width of the MLP; 0 is four times the width
-        filter_width: int = 64  # width of the MLP that computes a filter
-
-        largest: ClassVar = MixerConfig.largest | {"positions": 2**24, "filter_width": 2**12}
+        depth: int = option(2, ge=1, le=2**10)
+        positions: int = option(1024, ge=1, le=2**24)  # most tokens of a row
+        inner: int = option(0, ge=0)  # width of the MLP; 0 is four times the width
+        filter_width: int = option(64, ge=1, le=2**12)  # width of the MLP that computes a filter
 
         def __post_init__(self) -> None:
             MixerConfig.__post_init__(self)
-            if not 0 <= self.inner <= 64 * self.width:
-                raise UnmaskError(
-                    f"inner must lie between 0 and {64 * self.width:,}, not {self.inner}"
-                )
+            if self.inner > 64 * self.width:
+                raise UnmaskError(f"inner must be {64 * self.width:,} at most, not {self.inner}")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

@@ -18,6 +18,7 @@ from unmask.backbones.layers.short_convolution import short_convolution
 from unmask.backbones.layers.state import RecurrentState, State
 from unmask.backbones.layers.transformer_block import NORMS
 from unmask.backbones.mixer_stack import Mask, Memory, MixerBlock, MixerConfig, MixerStack
+from unmask.options import option
 
 DELTA = 1e-3, 0.1, 1e-4  # range of the initial step sizes, and their smallest value
 
@@ -26,11 +27,9 @@ DELTA = 1e-3, 0.1, 1e-4  # range of the initial step sizes, and their smallest v
 class MambaConfig(MixerConfig):
     """Shape of a Mamba network; the defaults are those of the MDLM paper's DNA models."""
 
-    states: int = 16  # states of each channel
-    expand: int = 2  # channels of a block per unit of width
-    convolution: int = 4  # positions of the short convolution
-
-    largest: ClassVar = MixerConfig.largest | {"states": 2**10, "expand": 2**6, "convolution": 2**8}
+    states: int = option(16, ge=1, le=2**10)  # states of each channel
+    expand: int = option(2, ge=1, le=2**6)  # channels of a block per unit of width
+    convolution: int = option(4, ge=1, le=2**8)  # positions of the short convolution
 
 
 class SelectiveSSM(nn.Module):

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from unmask.backbones.layers.ops import modulate, taken
 from unmask.backbones.layers.state import RecurrentState, State
 from unmask.backbones.layers.transformer_block import head, zero_linear
 from unmask.errors import UnmaskError
+from unmask.options import check_options, option
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
@@ -31,19 +32,14 @@ Mask = Bool[Tensor, "rows length 1"]  # False at padding
 class MixerConfig:
     """Shape of a network without attention."""
 
-    width: int = 128
-    depth: int = 4
+    width: int = option(128, ge=1, le=2**17)  # a limit for untrusted files, as those below
+    depth: int = option(4, ge=1, le=2**10)
     tied_head: bool = True  # the head's matrix is the embedding's
     time_conditioning: bool = False
-    condition_width: int = 128
-
-    largest: ClassVar = {"width": 2**17, "depth": 2**10, "condition_width": 2**17}
+    condition_width: int = option(128, ge=1, le=2**17)
 
     def __post_init__(self) -> None:
-        for name in [field.name for field in fields(self) if field.name in self.largest]:
-            value, most = getattr(self, name), self.largest[name]
-            if not 1 <= value <= most:  # a limit for untrusted files
-                raise UnmaskError(f"{name} must lie between 1 and {most:,}, not {value}")
+        check_options(self)
 
 
 class MixerBlock(Compilable, ABC):

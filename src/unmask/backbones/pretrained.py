@@ -23,6 +23,7 @@ from unmask.backbones.layers.ops import attend, taken
 from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
 from unmask.errors import UnmaskError
+from unmask.options import option
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
@@ -31,23 +32,14 @@ from unmask.vocabulary import Vocabulary
 class PretrainedConfig(TransformerConfig):
     """Shape of a network with learned positions."""
 
-    positions: int = 1024  # most tokens of a row
-    inner: int = 0  # width of the MLP; 0 is four times the width
-    epsilon: float = 1e-5  # of the layer norms
+    positions: int = option(1024, ge=1, le=2**20)  # most tokens of a row
+    inner: int = option(0, ge=0)  # width of the MLP; 0 is four times the width
+    epsilon: float = option(1e-5, gt=0, lt=1)  # of the layer norms
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.positions <= _LONGEST:
-            raise UnmaskError(
-                f"positions must lie between 1 and {_LONGEST:,}, not {self.positions}"
-            )
-        if not 0 <= self.inner <= 64 * self.width:
-            raise UnmaskError(f"inner must lie between 0 and {64 * self.width:,}, not {self.inner}")
-        if not 0 < self.epsilon < 1:
-            raise UnmaskError(f"epsilon must lie between 0 and 1, not {self.epsilon}")
-
-
-_LONGEST = 2**20  # most positions, a limit for untrusted files
+        if self.inner > 64 * self.width:
+            raise UnmaskError(f"inner must be {64 * self.width:,} at most, not {self.inner}")
 
 
 class Layer(Compilable):
@@ -202,15 +194,11 @@ class Bert(PretrainedTransformer):
 
     @dataclass(frozen=True)
     class Config(PretrainedConfig):
-        positions: int = 512
-        epsilon: float = 1e-12
-        types: int = 0  # token types of segments; 0 if the position embeddings contain type 0
+        positions: int = option(512, ge=1, le=2**20)
+        epsilon: float = option(1e-12, gt=0, lt=1)
+        # token types of segments; 0 if the position embeddings contain type 0
+        types: int = option(0, ge=0, le=1024)
         tied_head: bool = False  # the head's matrix is the embedding's
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.types <= 1024:
-                raise UnmaskError(f"types must lie between 0 and 1,024, not {self.types}")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

@@ -19,6 +19,7 @@ from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.state import State
 from unmask.backbones.pretrained import Bert, Layer
 from unmask.errors import UnmaskError
+from unmask.options import option
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
@@ -31,15 +32,13 @@ class MPNet(Bert):
 
     @dataclass(frozen=True)
     class Config(Bert.Config):
-        epsilon: float = 1e-5
-        buckets: int = 32  # of distances, half of them to each side
+        epsilon: float = option(1e-5, gt=0, lt=1)
+        buckets: int = option(32, ge=4, le=4096)  # of distances, half of them to each side
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            if not 4 <= self.buckets <= 4096 or self.buckets % 4:
-                raise UnmaskError(
-                    f"buckets must be a multiple of 4 between 4 and 4,096, not {self.buckets}"
-                )
+            if self.buckets % 4:
+                raise UnmaskError(f"buckets must be a multiple of 4, not {self.buckets}")
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -113,13 +112,9 @@ class DeBERTa(Bert):
 
     @dataclass(frozen=True)
     class Config(Bert.Config):
-        epsilon: float = 1e-7
-        buckets: int = 256  # of distances to one side; half of them are exact
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 2 <= self.buckets <= 2**16:
-                raise UnmaskError(f"buckets must lie between 2 and {2**16:,}, not {self.buckets}")
+        epsilon: float = option(1e-7, gt=0, lt=1)
+        # of distances to one side; half of them are exact
+        buckets: int = option(256, ge=2, le=2**16)
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)

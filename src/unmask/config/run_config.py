@@ -18,6 +18,7 @@ from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS
+from unmask.options import check_options, option
 from unmask.registry import Registry
 from unmask.training.training_config import DistributedConfig, LoraConfig, TrainingConfig
 
@@ -63,7 +64,7 @@ def _default(section: str) -> Choice:
 class RunConfig:
     """All settings of a run."""
 
-    seed: int = 0
+    seed: int = option(0, ge=0, le=2**63 - 1)
     init_from: str = ""  # a model whose tokenizer and weights the run starts from; "" = none
     teacher: str = ""  # a model whose predictions the run learns beside its text; "" = none
     method: Choice = field(default_factory=partial(_default, "method"))
@@ -76,8 +77,7 @@ class RunConfig:
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63:
-            raise UnmaskError(f"seed is {self.seed}; it must be 0 or more and below 2^63")
+        check_options(self)
 
 
 # Reading

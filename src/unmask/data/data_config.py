@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from unmask.data.documents.detokenizers import DETOKENIZERS
 from unmask.data.documents.separation import AUTO
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import UnmaskError
+from unmask.options import check_options, option
 
 PACKINGS = ("fit", "join", "pad", "split", "windows", "wrap")
 STREAMS = ("join", "wrap")  # packings whose rows start anywhere in a document
@@ -20,13 +21,12 @@ class Portion:
     """A source of a mixture and its weight. Training draws rows in proportion to the weight."""
 
     text: str = ""
-    weight: float = 1.0
+    weight: float = option(1.0, gt=0, lt=math.inf)
 
     def __post_init__(self) -> None:
         if not self.text:
             raise UnmaskError("text is empty; give a file, a folder or another source")
-        if not 0 < self.weight < math.inf:
-            raise UnmaskError(f"weight is {self.weight:g}; it must be above 0 and finite")
+        check_options(self)
 
 
 @dataclass(frozen=True)
@@ -35,63 +35,47 @@ class DataConfig:
 
     train: str | tuple[Portion, ...] = "builtin:pydoc"  # a tuple is mixed by weight
     valid: str = ""  # "": validate on the held-out training documents
-    holdout: float = 0.1  # fraction of the training documents, used if `valid` is empty
+    # fraction of the training documents, used if `valid` is empty
+    holdout: float = option(0.1, gt=0, lt=1)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    length: int = 128
-    packing: str = "wrap"
-    shorten: float = 0.0  # share of training rows that are cut to a random length
+    length: int = option(128, ge=3, le=LONGEST_ROW)  # BOS, EOS and one token of text are 3
+    packing: str = option("wrap", among=PACKINGS)
+    # share of training rows that are cut to a random length
+    shorten: float = option(0.0, ge=0, lt=1)
     separator: str = AUTO  # or "paragraph", "line", "file", or a line between documents
     text_field: str = "text"
-    detokenizer: str = ""  # "": none
+    detokenizer: str = option("", among=("", *DETOKENIZERS))  # "": none
     label_field: str = ""  # "": documents have no class label
-    label_dropout: float = 0.1  # share of labelled rows that train without their class label
-    label_given: float = 0.0  # share of labelled rows whose first token is never masked
+    # share of labelled rows that train without their class label, or whose first token is never masked
+    label_dropout: float = option(0.1, ge=0, lt=1)
+    label_given: float = option(0.0, ge=0, le=1)
     source_field: str = ""  # "": documents are not pairs
     target_field: str = ""
     fill_target: bool = True  # the model also predicts EOS from the target's end to the row's end
     cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
-    corrupt: float = 0.01  # largest allowed share of unreadable lines or records, which are skipped
-    workers: int = 1  # processes that tokenise; 0: one per core
+    # largest allowed share of unreadable lines or records, which are skipped
+    corrupt: float = option(0.01, ge=0, le=1)
+    workers: int = option(1, ge=0, le=1024)  # processes that tokenise; 0: one per core
     intervals: str = ""  # BED file of the training regions of a genome; "": all of it
     exclude: str = ""  # BED file of regions that neither training nor validation reads
     holdout_intervals: str = ""  # BED file of the validation regions, which training leaves out
-    reverse_complement: float = 0.0  # share of training rows that are read from the other strand
+    # share of training rows that are read from the other strand
+    reverse_complement: float = option(0.0, ge=0, le=1)
     held_out_digest: str = ""  # training writes it: a hash of the rows that it did not train on
 
     def __post_init__(self) -> None:
         if not self.train:
             raise UnmaskError("data.train is empty; give a file, a folder or builtin:pydoc")
-        if not 0 < self.holdout < 1:
-            raise UnmaskError(f"data.holdout is {self.holdout}; it must lie between 0 and 1")
-        if self.length < 3:
-            raise UnmaskError(
-                f"data.length is {self.length}; BOS, EOS and one token of text need at least 3"
-            )
-        if self.length > LONGEST_ROW:
-            raise UnmaskError(f"data.length is {self.length:,}; it must be at most {LONGEST_ROW:,}")
-        if self.packing not in PACKINGS:
-            raise unknown("packing", self.packing, PACKINGS)
+        check_options(self, "data.")
         if not self.separator.strip():
             raise UnmaskError("data.separator is empty; give auto, paragraph, line, file or a line")
         if not self.text_field:
             raise UnmaskError('data.text_field is empty; the usual name is "text"')
-        if self.detokenizer and self.detokenizer not in DETOKENIZERS:
-            raise unknown("detokenizer", self.detokenizer, DETOKENIZERS)
         if self.label_field and self.packing in SHARED:
             raise UnmaskError(
                 "data.label_field needs one document per row: "
                 "set data.packing to pad, or to split for long documents"
             )
-        if not 0 <= self.corrupt <= 1:
-            raise UnmaskError(f"data.corrupt is {self.corrupt}; it must lie between 0 and 1")
-        if not 0 <= self.workers <= 1024:
-            raise UnmaskError(f"data.workers is {self.workers}; it must lie between 0 and 1,024")
-        if not 0 <= self.label_dropout < 1:
-            raise UnmaskError(f"data.label_dropout is {self.label_dropout}; it must lie in [0, 1)")
-        if not 0 <= self.label_given <= 1:
-            raise UnmaskError(f"data.label_given is {self.label_given}; it must lie in [0, 1]")
-        if not 0 <= self.shorten < 1:
-            raise UnmaskError(f"data.shorten is {self.shorten}; it must lie in [0, 1)")
         self._check_pairs()
         self._check_genome()
 
@@ -126,10 +110,6 @@ class DataConfig:
         if self.holdout_intervals and self.valid:
             raise UnmaskError(
                 "data.valid and data.holdout_intervals both name validation data: leave one out"
-            )
-        if not 0 <= self.reverse_complement <= 1:
-            raise UnmaskError(
-                f"data.reverse_complement is {self.reverse_complement}; it must lie in [0, 1]"
             )
         if self.reverse_complement and (self.packing in SHARED or self.paired):
             raise UnmaskError(

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.errors import UnmaskError
+from unmask.options import check_options, option
 from unmask.registry import Registry
 
 Times = Float[Tensor, "*batch"]
@@ -90,11 +91,10 @@ SCHEDULES: Registry[Schedule] = Registry("schedule")
 class _Clipped(Schedule):
     """A schedule with alpha(1) = eps, so that sigma stays finite."""
 
-    eps: float = 1e-3
+    eps: float = option(1e-3, ge=0, lt=0.5)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.eps < 0.5:
-            raise UnmaskError(f"eps must lie in [0, 0.5), not {self.eps}")
+        check_options(self)
 
     def _level(self, alpha: Times) -> Times:
         """alpha rescaled to 1 at t = 0 and 0 at t = 1."""
@@ -151,12 +151,7 @@ class CosineSquared(_Clipped):
 class Polynomial(_Clipped):
     """alpha = 1 - (1 - eps) t^power; power 1 is log-linear."""
 
-    power: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.power <= 0:
-            raise UnmaskError(f"power must be positive, not {self.power}")
+    power: float = option(2.0, gt=0)
 
     def alpha(self, t: Times) -> Times:
         return 1 - (1 - self.eps) * t**self.power
@@ -232,14 +227,11 @@ class Learned(nn.Module, Schedule):
 
     @dataclass(frozen=True)
     class Config:
-        degree: int = 8
-        eps: float = 1e-3
+        degree: int = option(8, ge=1)
+        eps: float = option(1e-3, ge=0, lt=0.5)
 
         def __post_init__(self) -> None:
-            if self.degree < 1:
-                raise UnmaskError(f"degree must be 1 or more, not {self.degree}")
-            if not 0 <= self.eps < 0.5:
-                raise UnmaskError(f"eps must lie in [0, 0.5), not {self.eps}")
+            check_options(self)
 
     def __init__(self, config: Config | None = None) -> None:
         super().__init__()

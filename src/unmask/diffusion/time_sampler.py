@@ -13,6 +13,7 @@ from unmask.diffusion.categorical import binomial_quantile
 from unmask.diffusion.process import masked_tokens
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
+from unmask.options import check_options, option
 from unmask.randomness import RowStream
 from unmask.registry import Registry
 
@@ -131,11 +132,10 @@ class TimeFirst(TimeSampler):
 class _Cut(TimeFirst):
     """Times of at least t_min. Smaller times have weights of 1/t, which add variance to the gradient."""
 
-    t_min: float = 1e-3
+    t_min: float = option(1e-3, ge=0, lt=1)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.t_min < 1:
-            raise UnmaskError(f"t_min must lie in [0, 1), not {self.t_min}")
+        check_options(self)
 
 
 @TIME_SAMPLERS.register("uniform")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -16,6 +15,7 @@ from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import FillRequest, framed, refuse_one_sided
 from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.token_classifier import TokenClassifier
+from unmask.options import check_options, option
 from unmask.randomness import row_seeds, row_uniforms
 
 STYLE_SHARE = 0.25  # share of the tokens that a change of style rewrites
@@ -29,10 +29,10 @@ class Edit:
     `remask_style` is a share of the tokens: those whose masking makes the class label likeliest.
     """
 
-    remask: float | None = None
+    remask: float | None = option(None, gt=0, le=1)
     remask_span: tuple[int, int] | None = None
-    remask_uncertain: int | None = None
-    remask_style: float | None = None
+    remask_uncertain: int | None = option(None, ge=1)
+    remask_style: float | None = option(None, gt=0, le=1)
 
     def __post_init__(self) -> None:
         if sum(choice is not None for choice in vars(self).values()) > 1:
@@ -40,15 +40,9 @@ class Edit:
                 "remask, remask_span, remask_uncertain and remask_style exclude each other: give one "
                 "of them"
             )
-        for name in ("remask", "remask_style"):
-            share = getattr(self, name)
-            if share is not None and not 0 < share <= 1:
-                raise UnmaskError(f"{name} must lie in (0, 1], not {share}")
+        check_options(self)
         if self.remask_span is not None and len(self.remask_span) != 2:
             raise UnmaskError(f"remask_span has a start and an end, not {self.remask_span!r}")
-        count = self.remask_uncertain
-        if count is not None and (not isinstance(count, Integral) or count < 1):
-            raise UnmaskError(f"remask_uncertain must be a whole number, 1 or more, not {count!r}")
 
     def positions(
         self,

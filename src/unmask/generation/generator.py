@@ -14,11 +14,11 @@ from unmask.errors import UnmaskError
 from unmask.generation.constrain import constrained
 from unmask.generation.ending import end_sentences
 from unmask.generation.guidance import guided
+from unmask.generation.incompatible import refuse_constraint, refuse_sampler
 from unmask.generation.logits_processor import build_processors
 from unmask.generation.prompts import FillRequest
 from unmask.generation.sampler_spec import choose_sampler, in_windows
 from unmask.generation.sampling_params import SHARPNESS, SamplingParams
-from unmask.methods.method import methods_that
 from unmask.randomness import child_seed, row_seeds
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
 from unmask.samplers.core.token_sampler import TAIL, SamplingTask
@@ -61,23 +61,8 @@ class Generator:
         self.job, self.task = constrained(
             bundle.tokenizer, job, sampling, self._sampling_task(), bundle.length
         )
-        can = bundle.method.capabilities
-        if self.task.allow is not None and not can.writes_once:
-            able = methods_that(lambda can: can.writes_once)
-            kind = "diffuses vectors" if can.latent else "rewrites tokens in every step"
-            raise UnmaskError(
-                f"a model that {kind} takes no regex, ban, include or allowed: leave them out, "
-                f"or give a model of method {able}"
-            )
-        if self.task.allow is not None and bundle.method.backbone.predicts_length:
-            raise UnmaskError(
-                "a constraint may need a longer text than the length head predicts: leave the "
-                "constraint out, or train with backbone.length_head false"
-            )
-        if self.task.allow is not None and sampling.ending == "first":
-            raise UnmaskError(
-                "a constraint may need a longer text than ending first fixes: give ending free"
-            )
+        if self.task.allow is not None:
+            refuse_constraint(bundle, sampling)
 
     def frames(self) -> Iterator[Frame]:
         """Every step of all rows, in one batch, without their context."""
@@ -206,55 +191,15 @@ class Generator:
         own, trained_for = bundle.order_policy, sampler.unwrapped().trained_for
         if own is None or trained_for != own.digest:  # its own policy was checked when it was read
             bundle.check_policy(trained_for)
-        if self.job.target_only and sampler.windowed:
-            raise UnmaskError("a target is written in one row: give a sampler without windows")
+        outer = sampler
         if longest > bundle.length or sampler.windowed:
-            sampler = in_windows(
+            outer = in_windows(
                 sampler, bundle.length, self.job.lead, bundle.tokenizer.vocabulary.eos_id
             )
+        refuse_sampler(bundle, self.job, self.sampling, sampler, outer)
         if bundle.method.backbone.predicts_length:
-            return self._predicted_length(sampler)
-        if self.sampling.ending == "first":
-            return self._end_first(sampler)
-        inner = sampler.unwrapped()
-        if inner.revises and self.sampling.strategy == "hybrid":
-            raise UnmaskError(
-                "strategy hybrid needs a tail, which a sampler that revises lacks: give strategy "
-                "stochastic or deterministic"
-            )
-        if self.job.revisable and not sampler.rewrites:
-            raise UnmaskError(
-                "no token of the text is to be rewritten: give remask, remask_span or "
-                "remask_uncertain, or sampler gibbs, which revises a finished text"
-            )
-        return sampler
-
-    def _predicted_length(self, sampler: Sampler) -> Sampler:
-        if not self.job.ends:
-            raise UnmaskError(
-                "the length head predicts where a target ends: leave stop out, or give a model "
-                "without a length head"
-            )
-        if sampler.revises:
-            raise UnmaskError(
-                "a sampler that revises may change the predicted length of a target: give another "
-                "sampler, such as confidence"
-            )
-        return PredictedLength(sampler)
-
-    def _end_first(self, sampler: Sampler) -> Sampler:
-        if not (
-            self.job.target_only and self.job.ends and self.bundle.method.capabilities.any_order
-        ):
-            raise UnmaskError(
-                "ending first is for diffusion models of pairs, whose rows hold EOS behind a target: "
-                "give ending free"
-            )
-        if sampler.revises:
-            raise UnmaskError(
-                "a sampler that revises may change where a text ends: give ending free"
-            )
-        return LengthFirst(sampler)
+            return PredictedLength(outer)
+        return LengthFirst(outer) if self.sampling.ending == "first" else outer
 
     def _sampling_task(self) -> SamplingTask:
         s, v = self.sampling, self.bundle.tokenizer.vocabulary

@@ -52,9 +52,8 @@ class Bound:
     text_error: float = math.inf
     text_estimated: bool = False  # bytes and characters are a part's share, by its tokens
     left_out: int = 0  # pairs that are longer than a row and were not measured
-    unknown: int = (
-        0  # tokens of the corpus, in all of its parts, that are the tokenizer's unknown token
-    )
+    # tokens of the corpus, in all of its parts, that are the tokenizer's unknown token
+    unknown: int = 0
     unread: str = ""  # summary of read errors; unread text was not measured
     sums: Sums | None = field(default=None, repr=False, compare=False)
 

@@ -24,6 +24,7 @@ from unmask.likelihood.estimate import likelihood
 from unmask.likelihood.schedule_variance import Spread, variance_by_schedule
 from unmask.methods.method import METHODS
 from unmask.model import Model, load
+from unmask.options import check_options, option
 
 FILE = "measurements.jsonl"
 STEPS = (10, 20, 50, 100, 200, 500, 1000, 0)  # Table 11's T; 0 is continuous time
@@ -37,16 +38,13 @@ class Budget:
     """The size of a measurement: rows of the validation text and noise draws per row."""
 
     rows: int = 64  # the first rows; 0 = all
-    draws: int = 4
+    draws: int = option(4, ge=2)  # the spread of the draws gives the error
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.rows != 0 and self.rows < 2:
             raise UnmaskError(f"rows must be 0 (all), or 2 or more, not {self.rows}")
-        if self.draws < 2:
-            raise UnmaskError(
-                f"draws must be 2 or more, not {self.draws}: their spread gives the error"
-            )
+        check_options(self)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from unmask.cancellation import raise_if_cancelled
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
-from unmask.options import option
+from unmask.options import check_options, option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import SamplerState, View
 from unmask.samplers.core.time_grid import check_grid, grid_times
@@ -40,11 +40,11 @@ class Counted(Sampler):
 
     steps: int = option(128, help="denoising steps")
     grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
-    noise: float = option(0.0, help="scale of Gumbel noise on the score")
+    noise: float = option(0.0, ge=0, le=LARGEST_NOISE, help="scale of Gumbel noise on the score")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
-        check_noise(self.noise)
+        check_options(self)
 
     @property
     def redraws(self) -> bool:
@@ -150,13 +150,11 @@ class EntropyBound(_Bounded):
     The sum bounds the mutual information of these tokens, which independent draws ignore.
     """
 
-    gamma: float = option(0.1, help="bound on the sum of entropies of a step, in nats")
-    noise: float = option(0.0, help="scale of Gumbel noise on the score")
+    gamma: float = option(0.1, ge=0, help="bound on the sum of entropies of a step, in nats")
+    noise: float = option(0.0, ge=0, le=LARGEST_NOISE, help="scale of Gumbel noise on the score")
 
     def __post_init__(self) -> None:
-        check_noise(self.noise)
-        if not self.gamma >= 0:
-            raise UnmaskError(f"gamma must be 0 or more, not {self.gamma}")
+        check_options(self)
 
     def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
         entropy = entropy_of(view)
@@ -175,13 +173,13 @@ class EntropyBound(_Bounded):
 class Threshold(_Bounded):
     """Writes where the likeliest token exceeds a probability, and always at the best position of a row."""
 
-    threshold: float = option(0.9, help="probability that a token must exceed")
-    noise: float = option(0.0, help="scale of Gumbel noise on the log-probability, times t")
+    threshold: float = option(0.9, gt=0, le=1, help="probability that a token must exceed")
+    noise: float = option(
+        0.0, ge=0, le=LARGEST_NOISE, help="scale of Gumbel noise on the log-probability, times t"
+    )
 
     def __post_init__(self) -> None:
-        check_noise(self.noise)
-        if not 0 < self.threshold <= 1:
-            raise UnmaskError(f"threshold must lie in (0, 1], not {self.threshold}")
+        check_options(self)
 
     def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
         scores = dense(state, view, view.log_probabilities.amax(-1))

@@ -8,8 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.diffusion.denoiser import Denoiser
-from unmask.errors import UnmaskError
-from unmask.options import option
+from unmask.options import check_options, option
 from unmask.samplers.core.canvas import Canvas, Frame, shown
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_grid
@@ -32,15 +31,12 @@ class Refine(Sampler):
     revises = True
     steps: int = option(128, help="denoising steps, each with a corrector step")
     grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
-    revisions: int = option(8, help="revisions of the written text")
-    share: float = option(0.1, help="share of the tokens that a revision draws again")
+    revisions: int = option(8, ge=0, le=1000, help="revisions of the written text")
+    share: float = option(0.1, gt=0, le=1, help="share of the tokens that a revision draws again")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
-        if not 0 <= self.revisions <= MOST_REVISIONS:
-            raise UnmaskError(f"revisions must lie in 0..{MOST_REVISIONS}, not {self.revisions}")
-        if not 0 < self.share <= 1:
-            raise UnmaskError(f"share must lie in (0, 1], not {self.share}")
+        check_options(self)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. A revision reads each row once, with one mask in each segment."""

@@ -10,8 +10,8 @@ from torch import Tensor
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.process import unmask_probability
 from unmask.diffusion.schedule import Schedule
-from unmask.errors import UnmaskError, unknown
-from unmask.options import option
+from unmask.errors import UnmaskError
+from unmask.options import check_options, option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.time_grid import check_grid, grid_times
@@ -37,28 +37,28 @@ class Remask(Sampler):
     steps: int = option(128, help="denoising steps")
     grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
     rule: str = option(
-        "cap", help="rule for sigma: cap min(eta, largest), rescale eta * largest, conf, loop"
+        "cap",
+        among=RULES,
+        help="rule for sigma: cap min(eta, largest), rescale eta * largest, conf, loop",
     )
     eta: float | None = option(
-        None, help="scale of sigma; default: cap 0.008, rescale 0.015, conf 1, loop 0.02"
+        None,
+        ge=0,
+        le=1,
+        help="scale of sigma; default: cap 0.008, rescale 0.015, conf 1, loop 0.02",
     )
     t_on: float = option(0.55, help="time at which loop begins to remask")
     t_off: float = option(0.05, help="time at which loop stops remasking and reveals the rest")
-    alpha_on: float = option(0.9, help="share of unmasked tokens while loop remasks")
+    alpha_on: float = option(0.9, gt=0, lt=1, help="share of unmasked tokens while loop remasks")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
-        if self.rule not in RULES:
-            raise unknown("rule", self.rule, RULES)
-        if not 0 <= self.strength <= 1:
-            raise UnmaskError(f"eta must lie in [0, 1], not {self.eta}")
+        check_options(self)
         if not 0 < self.t_off < self.t_on < 1:
             raise UnmaskError(
                 f"t_off {self.t_off} and t_on {self.t_on} are out of order: "
                 "choose 0 < t_off < t_on < 1"
             )
-        if not 0 < self.alpha_on < 1:
-            raise UnmaskError(f"alpha_on must lie between 0 and 1, not {self.alpha_on}")
 
     @property
     def strength(self) -> float:
@@ -138,14 +138,13 @@ class PredictorCorrector(Sampler):
     steps: int = option(128, help="denoising steps")
     grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
     correctors: int = option(
-        1, help="corrector steps after each step; each masks and redraws tokens"
+        1, ge=0, le=1000, help="corrector steps after each step; each masks and redraws tokens"
     )
     spread: bool = option(False, help="mask and redraw tokens that are far apart")
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
-        if not 0 <= self.correctors <= 1000:
-            raise UnmaskError(f"correctors must lie in 0..1000, not {self.correctors}")
+        check_options(self)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. A corrector step masks a token with probability 1 - alpha_t / alpha_s."""

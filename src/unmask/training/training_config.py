@@ -1,8 +1,10 @@
 """Settings of the training loop with their defaults and ranges."""
 
+import math
 from dataclasses import dataclass
 
 from unmask.errors import UnmaskError
+from unmask.options import check_options, option
 
 OPTIMIZERS = ("adamw", "muon")
 DECAYS = ("constant", "cosine", "linear", "wsd")
@@ -16,69 +18,61 @@ LARGEST_BATCH = 2**20  # rows
 class TrainingConfig:
     """Settings of the training loop; the optimizer's defaults are the paper's."""
 
-    steps: int = 1000
-    batch: int = 32  # rows per optimizer step, over all micro-batches
-    micro_batch: int = 0  # rows per backward pass; 0 = the whole batch
+    steps: int = option(1000, ge=1)
+    # rows per optimizer step, over all micro-batches
+    batch: int = option(32, ge=1, le=LARGEST_BATCH)
+    micro_batch: int = option(0, ge=0)  # rows per backward pass; 0 = the whole batch
 
-    optimizer: str = "adamw"  # adamw | muon (for the matrices of blocks, AdamW for the rest)
-    lr: float = 3e-4  # of AdamW
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    muon_lr: float = 0.02  # of Muon; warm-up and decay scale it as they scale lr
-    muon_momentum: float = 0.95
-    warmup: int = 100  # steps
-    decay: str = "constant"  # constant | cosine | linear | wsd (stable, then linear)
-    decay_share: float = 0.2  # share of the steps in which wsd decays
-    min_lr: float = 0.0  # learning rate at the end of cosine, linear and wsd
-    clip: float = 1.0  # global gradient norm; 0 = off
-    ema: float = 0.9999  # 0 = off
+    # adamw | muon (for the matrices of blocks, AdamW for the rest)
+    optimizer: str = option("adamw", among=OPTIMIZERS)
+    lr: float = option(3e-4, gt=0, lt=math.inf)  # of AdamW
+    betas: tuple[float, float] = option((0.9, 0.999), ge=0, lt=1)
+    eps: float = option(1e-8, gt=0, lt=math.inf)
+    weight_decay: float = option(0.0, ge=0, lt=math.inf)
+    # of Muon; warm-up and decay scale it as they scale lr
+    muon_lr: float = option(0.02, gt=0, lt=math.inf)
+    muon_momentum: float = option(0.95, ge=0, lt=1)
+    warmup: int = option(100, ge=0)  # steps
+    # constant | cosine | linear | wsd (stable, then linear)
+    decay: str = option("constant", among=DECAYS)
+    decay_share: float = option(0.2, gt=0, le=1)  # share of the steps in which wsd decays
+    min_lr: float = option(0.0, ge=0)  # learning rate at the end of cosine, linear and wsd
+    clip: float = option(1.0, ge=0, lt=math.inf)  # global gradient norm; 0 = off
+    ema: float = option(0.9999, ge=0, lt=1)  # 0 = off
 
-    precision: str = "fp32"  # fp32 | bf16 (autocast) | auto, the fastest that is native
+    # fp32 | bf16 (autocast) | auto, the fastest that is native
+    precision: str = option("fp32", among=PRECISIONS)
     compile: bool = False
     cuda_graph: bool = True  # a GPU runs a step as one CUDA graph, if the method allows it
     checkpoint_activations: bool = False  # recompute blocks in the backward pass: less memory
     deterministic: bool = False  # the same bits in each run, also on a GPU and with compile; slower
-    device: str = "auto"  # auto | cpu | cuda | mps
+    device: str = option("auto", among=DEVICES)  # auto | cpu | cuda | mps
 
-    validate_every: int = 200  # steps; 0 = only after the last step
-    validation_rows: int = 256  # chosen by the seed; 0 = all
-    validation_draws: int = 1  # noise draws per row
-    patience: int = 0  # validations without improvement before stopping; 0 = off
-    sample_every: int = 0  # steps; 0 = off
-    save_every: int = 200  # steps
-    keep: int = 2  # number of newest checkpoints to keep
-    keep_best: int = 0  # number of checkpoints with the best bounds to keep
-    keep_every: int = 0  # steps between checkpoints that are never deleted; 0 = off
-    max_skips: int = 10  # non-finite steps in a row before a rollback; 0 = no rollback
-    max_rollbacks: int = 3  # largest number of rollbacks of a run
-    spike: float = 6.0  # standard deviations above the mean loss that count as a spike; 0 = off
-    log_every: int = 10  # steps
+    validate_every: int = option(200, ge=0)  # steps; 0 = only after the last step
+    validation_rows: int = option(256, ge=0)  # chosen by the seed; 0 = all
+    validation_draws: int = option(1, ge=1)  # noise draws per row
+    patience: int = option(0, ge=0)  # validations without improvement before stopping; 0 = off
+    sample_every: int = option(0, ge=0)  # steps; 0 = off
+    save_every: int = option(200, ge=1)  # steps
+    keep: int = option(2, ge=1)  # number of newest checkpoints to keep
+    keep_best: int = option(0, ge=0)  # number of checkpoints with the best bounds to keep
+    keep_every: int = option(0, ge=0)  # steps between checkpoints that are never deleted; 0 = off
+    # non-finite steps in a row before a rollback; 0 = no rollback
+    max_skips: int = option(10, ge=0)
+    max_rollbacks: int = option(3, ge=0)  # largest number of rollbacks of a run
+    # standard deviations above the mean loss that count as a spike; 0 = off
+    spike: float = option(6.0, ge=0, lt=math.inf)
+    log_every: int = option(10, ge=1)  # steps
     log_to: tuple[str, ...] = ()  # loggers by name: tensorboard, wandb
 
     def __post_init__(self) -> None:
-        for field in ("steps", "batch", "validation_draws", "save_every", "keep", "log_every"):
-            self._check(field, getattr(self, field) >= 1, "at least 1")
-        for field in (
-            *("warmup", "validate_every", "validation_rows", "patience", "sample_every"),
-            *("keep_best", "keep_every", "max_skips", "max_rollbacks"),
-        ):
-            self._check(field, getattr(self, field) >= 0, "at least 0")
-        for field in ("weight_decay", "clip", "spike"):
-            self._check(field, 0 <= getattr(self, field) < float("inf"), "finite and at least 0")
-        for field in ("lr", "eps", "muon_lr"):
-            self._check(field, 0 < getattr(self, field) < float("inf"), "finite and above 0")
-        self._check("batch", self.batch <= LARGEST_BATCH, f"at most {LARGEST_BATCH:,}")
-        self._check("micro_batch", 0 <= self.micro_batch <= self.batch, f"0 to {self.batch}")
-        self._check("min_lr", 0 <= self.min_lr <= self.lr, f"0 to lr = {self.lr}")
-        for field in ("ema", "muon_momentum"):
-            self._check(field, 0 <= getattr(self, field) < 1, "in [0, 1)")
-        self._check("decay_share", 0 < self.decay_share <= 1, "in (0, 1]")
-        self._check("betas", all(0 <= beta < 1 for beta in self.betas), "two numbers in [0, 1)")
-        self._check("optimizer", self.optimizer in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}")
-        self._check("decay", self.decay in DECAYS, f"one of {', '.join(DECAYS)}")
-        self._check("precision", self.precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}")
-        self._check("device", self.device in DEVICES, f"one of {', '.join(DEVICES)}")
+        check_options(self, "training.")
+        if self.micro_batch > self.batch:
+            raise UnmaskError(
+                f"training.micro_batch must be {self.batch} at most, not {self.micro_batch}"
+            )
+        if self.min_lr > self.lr:
+            raise UnmaskError(f"training.min_lr must be {self.lr} at most, not {self.min_lr}")
         if self.patience and not self.validate_every:
             raise UnmaskError("training.patience counts validations: set training.validate_every")
 
@@ -95,38 +89,27 @@ class TrainingConfig:
             f"{5 / (rate * self.steps):.1g} keeps it for a fifth"
         )
 
-    def _check(self, field: str, holds: bool, allowed: str) -> None:
-        if not holds:
-            value = getattr(self, field)
-            raise UnmaskError(f"training.{field} must be {allowed}, but is {value!r}")
-
 
 @dataclass(frozen=True)
 class LoraConfig:
     """Adapters that a run trains in place of the weights of `init_from`."""
 
-    rank: int = 0  # 0 = no adapters: all weights are trained
-    alpha: float = 16.0  # the adapters' outputs are multiplied by alpha / rank
+    rank: int = option(0, ge=0, le=2**14)  # 0 = no adapters: all weights are trained
+    # the adapters' outputs are multiplied by alpha / rank
+    alpha: float = option(16.0, gt=0, lt=math.inf)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank <= 2**14:
-            raise UnmaskError(f"lora.rank must lie between 0 and {2**14:,}, but is {self.rank!r}")
-        if not 0 < self.alpha < float("inf"):
-            raise UnmaskError(f"lora.alpha must be finite and above 0, but is {self.alpha!r}")
+        check_options(self, "lora.")
 
 
 @dataclass(frozen=True)
 class DistributedConfig:
     """Distribution of a run over the processes that torchrun starts."""
 
-    strategy: str = "plain"  # plain | ddp (weights replicated) | fsdp (weights sharded)
-    timeout: float = 600.0  # seconds without a reply from a process after which the run ends
+    # plain | ddp (weights replicated) | fsdp (weights sharded)
+    strategy: str = option("plain", among=STRATEGIES)
+    # seconds without a reply from a process after which the run ends
+    timeout: float = option(600.0, ge=1, lt=math.inf)
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise UnmaskError(
-                f"distributed.strategy must be one of {', '.join(STRATEGIES)}, "
-                f"but is {self.strategy!r}"
-            )
-        if not 1 <= self.timeout < float("inf"):
-            raise UnmaskError(f"distributed.timeout must be 1 or more, but is {self.timeout!r}")
+        check_options(self, "distributed.")

@@ -28,7 +28,8 @@ from unmask.backbones.layers.ops import (
     taken,
 )
 from unmask.backbones.layers.packed_batch import PackedBatch
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import UnmaskError
+from unmask.options import check_options, option
 
 # width, depth, heads; the names are those of MDLM's authors
 SIZES = {"tiny": (512, 8, 8), "small": (768, 12, 12), "medium": (1024, 24, 16)}
@@ -40,7 +41,6 @@ NORMS: dict[str, Callable[[int], Any]] = {
 MLPS = ("gelu", "swiglu")
 # linear layers that Muon optimizes, with the number of matrices stacked in each weight
 MATRICES = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
-_LARGEST = {"width": 2**17, "depth": 2**10, "heads": 2**10}  # limits for untrusted files
 
 Values = Float[Tensor, "rows length 1 heads head_width"]  # values of attention
 
@@ -52,20 +52,17 @@ class TransformerConfig:
     A width, depth or heads of 0 takes the value of the size; the default size is small.
     """
 
-    size: str = ""
-    width: int = 0
-    depth: int = 0
-    heads: int = 0
-    dropout: float = 0.1
+    size: str = option("", among=("", *SIZES))
+    width: int = option(0, ge=0, le=2**17)  # a limit for untrusted files, as those below
+    depth: int = option(0, ge=0, le=2**10)
+    heads: int = option(0, ge=0, le=2**10)
+    dropout: float = option(0.1, ge=0, lt=1)
 
     def __post_init__(self) -> None:
-        if self.size and self.size not in SIZES:
-            raise unknown("size", self.size, SIZES)
+        check_options(self)
         standard = SIZES[self.size or "small"]
         for name, value in zip(("width", "depth", "heads"), standard, strict=True):
             given = getattr(self, name)
-            if not 0 <= given <= _LARGEST[name]:
-                raise UnmaskError(f"{name} must lie between 1 and {_LARGEST[name]:,}, not {given}")
             if self.size and given not in (0, value):
                 raise UnmaskError(
                     f"size {self.size} has {name} {value}, not {given}: drop {name} or size"
@@ -76,8 +73,6 @@ class TransformerConfig:
                 f"width {self.width} does not split into {self.heads} heads of an even width: "
                 f"choose a multiple of {2 * self.heads}"
             )
-        if not 0 <= self.dropout < 1:
-            raise UnmaskError(f"dropout must lie in [0, 1), not {self.dropout}")
 
 
 @dataclass(frozen=True)
@@ -85,17 +80,11 @@ class BlockConfig(TransformerConfig):
     """Shape of a transformer, and the form of its blocks; the defaults are the MDLM paper's."""
 
     qk_norm: bool = False  # RMS norm of the queries and keys of each head
-    norm: str = "layer"  # layer | rms
-    mlp: str = "gelu"  # gelu | swiglu
+    norm: str = option("layer", among=NORMS)
+    mlp: str = option("gelu", among=MLPS)
     tied_head: bool = False  # the head's matrix is the embedding's
     zero_out: bool = False  # the blocks' output matrices start at zero; needs open gates
     value_residual: bool = False  # blocks mix their values with the first block's
-
-    def __post_init__(self) -> None:
-        TransformerConfig.__post_init__(self)
-        for name, known in (("norm", tuple(NORMS)), ("mlp", MLPS)):
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
 
     def block(self, layer: int) -> dict[str, Any]:
         """The arguments of the block of a layer."""

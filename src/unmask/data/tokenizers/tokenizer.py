@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unmask.errors import UnmaskError
-from unmask.options import check_options
+from unmask.options import check_options, option
 from unmask.registry import Registry
 from unmask.vocabulary import Vocabulary
 
@@ -32,7 +32,7 @@ class TokenizerConfig:
     size: int = 4096  # bpe: ids in all, special ones included
     path: str = ""  # hf: a folder or a hub name
     source: str = ""  # the text that a kind with `learns` learns from; "": the training text
-    sample: int = 10**9  # most characters that a bpe learns from
+    sample: int = option(10**9, ge=1)  # most characters that a bpe learns from
 
     def __post_init__(self) -> None:
         kind = TOKENIZERS[self.kind]
@@ -46,9 +46,7 @@ class TokenizerConfig:
             raise UnmaskError(
                 f"tokenizer.source applies to {learned}, not to {self.kind}: leave it empty"
             )
-        if self.sample < 1:
-            raise UnmaskError(f"tokenizer.sample is {self.sample}; it must be at least 1")
-        check_options(self)
+        check_options(self, "data.tokenizer.")
 
 
 Ids = NDArray[np.integer]

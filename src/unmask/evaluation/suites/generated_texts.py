@@ -126,7 +126,12 @@ class Generation(Suite):
             progress.say(NO_STEPS)
         file = options.out.with_suffix(".jsonl") if options.out else None
         measured = quality.compared(
-            *(model, points, judge, options.data, file, progress.say),
+            model,
+            points,
+            judge,
+            options.data,
+            file,
+            progress.say,
             n=options.samples,
             length=options.length,
             sampling=dict(text.partition("=")[::2] for text in options.sampling or ()),

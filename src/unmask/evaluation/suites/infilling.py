@@ -1,7 +1,7 @@
 """The suite `infilling`: gaps of held-out text, filled with both sides or the left side as context."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from unmask.evaluation.metrics.bootstrap import Figure
     from unmask.evaluation.metrics.gap_quality import Filling, Gap
     from unmask.generation.generator import Generator
-    from unmask.likelihood.perplexity import Source
     from unmask.model import Model
     from unmask.samplers.sampler import Sampler
 
@@ -122,12 +121,12 @@ class Infilling(Suite):
                 raise UnmaskError(
                     f"the judge {options.judge} is a run: give a causal model with its own tokenizer"
                 )
-        points = _points(model, baseline, options.samplers, options.steps, options.temperatures)
+        points = settings_of(model, baseline, options.samplers, options.steps, options.temperatures)
         progress.expect(["real text", *(str(point) for _, point in points)])
         if options.steps is not None and all(point.steps is None for _, point in points):
             progress.say(NO_STEPS)
         gaps = held_out_gaps(model, options.samples, options.gap, progress.say, options.data)
-        yield from _filled(model, gaps, points, judge, options.seed, options.batch)
+        yield from filled(model, gaps, points, judge, options.seed, options.batch)
 
     def cells(self, row: FilledRow) -> dict[str, str]:
         return {
@@ -150,64 +149,22 @@ class Infilling(Suite):
         return lines
 
 
-def infill(
-    model: "Model",
-    *,
-    baseline: "Model | None" = None,
-    judge: "CausalJudge | None" = None,
-    data: "Source" = None,
-    n: int = 256,
-    gap: int = 8,
-    samplers: Sequence[str] | None = None,
-    steps: Sequence[int | None] | None = None,
-    temperatures: Sequence[float] = (1.0,),
-    seed: int = 0,
-    batch: int = 64,
-    say: Callable[[str], None] = print,
-    done: Callable[[FilledRow], None] = lambda row: None,
-) -> list[FilledRow]:
-    """Fills a gap of `gap` tokens in the middle of `n` held-out texts and scores the fillings.
-
-    Args:
-        model: The model that fills; an autoregressive one sees the left side only.
-        baseline: An autoregressive model with the same tokenizer.
-        judge: A causal model that scores the fillings and the text after them.
-        data: Texts or a source; by default the model's validation text.
-        n: Number of gaps.
-        gap: Tokens of a gap.
-        samplers: Names; by default ancestral and left_to_right.
-        steps: Numbers of denoising steps; by default the tokens of the gap.
-        temperatures: Temperatures.
-        seed: Seed; equal seeds give equal fillings.
-        batch: Texts of one batch.
-        say: Receives remarks.
-        done: Receives each row as it is measured.
-
-    Returns:
-        A row for the original text, and one for each setting.
-    """
-    from unmask.evaluation.metrics.gap_quality import held_out_gaps
-
-    model.refuse_pairs(NO_GAPS)
-    if n < 1 or gap < 1:
-        raise UnmaskError(f"n and gap must be 1 or more, not {n} and {gap}")
-    points = _points(model, baseline, samplers, steps, temperatures)
-    gaps = held_out_gaps(model, n, gap, say, data)
-    rows = []
-    for row in _filled(model, gaps, points, judge, seed, batch):
-        rows.append(row)
-        done(row)
-    return rows
-
-
-def _points(
+def settings_of(
     model: "Model",
     baseline: "Model | None",
     samplers: Sequence[str] | None,
     steps: Sequence[int | None] | None,
     temperatures: Sequence[float],
 ) -> "list[tuple[Model, Setting]]":
-    """The pairs of model and setting to measure."""
+    """The pairs of model and setting to measure.
+
+    Args:
+        model: The model that fills; an autoregressive one sees the left side only.
+        baseline: An autoregressive model with the same tokenizer.
+        samplers: Names; by default ancestral and left_to_right.
+        steps: Numbers of denoising steps; by default the tokens of the gap.
+        temperatures: Temperatures.
+    """
     from unmask.evaluation.suites.sample_quality import settings
 
     if baseline is not None:
@@ -231,7 +188,7 @@ def _points(
     return found
 
 
-def _filled(
+def filled(
     model: "Model",
     gaps: "list[Gap]",
     points: "list[tuple[Model, Setting]]",

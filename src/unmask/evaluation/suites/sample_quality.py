@@ -114,10 +114,18 @@ def compared(
             )
     judge = model if judge is None else judge
     conditions = Conditions(
-        _model_digest(model), judge_digest(judge), n, model.length if length is None else length,
-        dict(sampling), seed, batch, _device(model), model.precision, judge.precision,
-        source_digest(data),
-    )  # fmt: skip
+        model=_model_digest(model),
+        judge=judge_digest(judge),
+        n=n,
+        length=model.length if length is None else length,
+        sampling=dict(sampling),
+        seed=seed,
+        batch=batch,
+        device=_device(model),
+        precision=model.precision,
+        judge_precision=judge.precision,
+        data=source_digest(data),
+    )
     comparison = _Comparison(model, judge, conditions, say, data)
     comparison.check(points)
     stored = StoredRows(file, comparison.read_real_text())
@@ -240,7 +248,10 @@ class _Comparison:
         if setting.sampler == DATA:
             return self._real.first if self._real else None
         return generate_texts(
-            *(self.model, setting, self.conditions, self.say),
+            self.model,
+            setting,
+            self.conditions,
+            self.say,
             as_text=self.judge.reads_text,
             whole=self._real.whole if self._real else None,
         )
