@@ -37,7 +37,7 @@ WORKING = [
     "export",
     "config",
 ]
-COMMANDS = [*WORKING, *LISTS]
+COMMANDS = [*WORKING, "list", "models"]
 
 
 @dataclass
@@ -205,18 +205,25 @@ def test_a_negative_value_is_a_value(capsys):
 
 @pytest.mark.parametrize("command", LISTS)
 def test_lists_have_one_line_each(command, capsys):
-    assert main([command]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines
-    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+    assert main(["list", command]) == 0
+    listed = capsys.readouterr().out
+    assert listed and all(len(line.split(maxsplit=1)) == 2 for line in listed.splitlines())
+    assert main([command]) == 0  # the command of earlier versions
+    assert capsys.readouterr() == (
+        listed,
+        f"unmask: warning: 'unmask {command}' is now 'unmask list {command}'; version 0.2 removes "
+        "the old command\n",
+    )
 
 
 def test_lists_name_all_registered_components(capsys):
-    main(["recipes"])
+    main(["list", "recipes"])
     assert {"demo", "lm1b", "owt", "text8"} <= set(capsys.readouterr().out.split())
-    main(["methods"])
+    main(["list", "methods"])
     names = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert {"mdlm", "sedd", "d3pm", "autoregressive"} <= names
+    for wrong in (["schedules", "cosine"], ["samplers", "--json"], ["sampler"]):
+        assert main(["list", *wrong]) == 2
 
 
 # Models
@@ -443,14 +450,14 @@ def test_characters_that_the_terminal_lacks_are_escaped(encoding, bound, monkeyp
 
 def test_output_may_be_closed(model, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
-    assert main(["recipes"]) == main(["generate", "stories"]) == main(["evaluate", "stories"]) == 0
+    assert main(["list", "recipes"]) == main(["generate", "stories"]) == main(["evaluate", "stories"]) == 0
 
 
 def test_a_closed_pipe_is_no_error():
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "unmask", "recipes"],
+        [sys.executable, "-m", "unmask", "list", "recipes"],
         stdout=writing,
         stderr=subprocess.PIPE,
         check=False,

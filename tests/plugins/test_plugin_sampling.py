@@ -225,7 +225,7 @@ def test_help_and_lists_show_them(capsys):
     found = capsys.readouterr().out
     assert "--typical.mass X" in found and "share of the probability to keep (0.95)" in found
     assert "Keeps the tokens whose information is nearest" in found
-    assert main(["samplers", "outside_in"]) == 0
+    assert main(["list", "samplers", "outside_in"]) == 0
     assert "outside_in:per_step=  tokens revealed in each step (1)" in capsys.readouterr().out
 
 

@@ -34,11 +34,11 @@ _COMMANDS = {
     "card": ("card",),
     "runs": ("runs", "check"),
     "plan": ("plan",),
-    "listing": (
-        *("models", "recipes", "methods", "samplers", "grids", "schedules", "time-samplers"),
-        *("backbones", "loggers", "tokenizers", "sources", "formats"),
-    ),
+    "listing": ("models", "list"),
 }
+# deprecated commands of version 0.1, which `unmask list` replaces; 0.2 removes them
+_LISTS = ("recipes", "methods", "samplers", "grids", "schedules", "time-samplers", "backbones")
+_LISTS += ("loggers", "tokenizers", "sources", "formats")
 
 _START = """\
 start here:
@@ -111,6 +111,13 @@ def _parse(argv: Sequence[str]) -> Namespace:
         argv = argv[2:]
     if not argv or argv[0].startswith("-"):
         return build_parser()[0].parse_args(argv)
+    if argv[0] in _LISTS:
+        argv = ["list", *argv]
+        print(
+            f"unmask: warning: 'unmask {argv[1]}' is now 'unmask list {argv[1]}'; version 0.2 removes "
+            "the old command",
+            file=sys.stderr,
+        )
     known = command_modules()
     if argv[0] not in known:
         raise unknown("command", argv[0], known)

@@ -46,7 +46,7 @@ class SamplingParams:
     sampler: str | Sampler | None = option(
         None,
         metavar="NAME",
-        help="sampler, as in 'unmask samplers'; NAME:field=value,… sets its fields",
+        help="sampler, as in 'unmask list samplers'; NAME:field=value,… sets its fields",
     )
     steps: int | None = option(
         None,

@@ -92,7 +92,7 @@ def _add_format(parser: Parser) -> None:
         "--format",
         default=OWN,
         metavar="NAME",
-        help=f"format of the folder, as in 'unmask formats' ({OWN})",
+        help=f"format of the folder, as in 'unmask list formats' ({OWN})",
     )
     choice.add_argument(
         "--pretrained",

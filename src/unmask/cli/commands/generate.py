@@ -287,7 +287,7 @@ def _announce_windows(model: "Model", length: Any) -> None:
     if isinstance(length, int) and length > model.length and not model.conditional:
         print(
             f"the model reads {model.length} tokens: a text of {length} is written in windows "
-            "('unmask samplers semi_autoregressive')",
+            "('unmask list samplers semi_autoregressive')",
             file=sys.stderr,
         )
 

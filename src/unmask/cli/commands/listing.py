@@ -1,14 +1,14 @@
-"""unmask models, recipes and the commands that list registered components."""
+"""unmask models, and unmask list: recipes and registered components."""
 
 import json
 from argparse import Namespace
-from functools import partial
 from importlib import import_module
 from typing import Any
 
 from unmask import recipes, shipped
 from unmask.cli.output.tables import print_whole
 from unmask.cli.parser import Commands, add_examples, help_of
+from unmask.errors import UnmaskError
 from unmask.likelihood.figure_text import signed
 from unmask.registry import Registry
 
@@ -24,35 +24,26 @@ _REGISTRIES = {
     "sources": ("unmask.data.sources.corpus", "SOURCES"),
     "formats": ("unmask.formats.format", "FORMATS"),
 }
-_EXAMPLES = {  # a command that uses an entry of the list
-    "recipes": "unmask train demo",
-    "methods": "unmask train demo --method sedd",
-    "samplers": "unmask samplers confidence",
-    "grids": "unmask generate stories --steps 16 --grid cosine",
-    "schedules": "unmask train demo --schedule cosine",
-    "time-samplers": "unmask evaluate runs/demo --estimator importance",
-    "backbones": "unmask config demo --backbone dit",
-    "loggers": "unmask train demo --training.log-to tensorboard",
-    "tokenizers": "unmask train demo --data.tokenizer.kind bytes",
-    "sources": "unmask evaluate stories --data notes.txt",
-    "formats": "unmask export runs/demo FOLDER --format huggingface",
-}
-_DETAILS = {  # help of NAME, for lists whose entries have more to show
-    "samplers": "sampler whose fields to list; by default all samplers are listed",
-    "methods": "method whose facts to list; by default all methods are listed, in a table",
-}
+KINDS = ("models", "recipes", *_REGISTRIES)
 _HEADINGS = ("model", "parameters", "tokens", "length", "bound", "licence of the data", "size")
 
 
 def add(commands: Commands) -> None:
     _add_models(commands)
-    for name in ("recipes", *_REGISTRIES):
-        summary = f"list the {name.replace('-', ' ')}"
-        parser = commands.add_parser(name, help=summary, description=summary)
-        if name in _DETAILS:
-            parser.add_argument("name", nargs="?", metavar="NAME", help=_DETAILS[name])
-        add_examples(parser, f"unmask {name}", _EXAMPLES[name])
-        parser.set_defaults(execute=partial(names, name))
+    summary = "list the shipped models, the recipes, or the components of a kind"
+    parser = commands.add_parser("list", help=summary, description=summary)
+    parser.add_argument("kind", metavar="KIND", choices=KINDS, help=", ".join(KINDS))
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="sampler whose fields to list, or method whose facts to list; by default all entries",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for models")
+    add_examples(
+        parser, "unmask list recipes", "unmask list samplers confidence", "unmask list methods"
+    )
+    parser.set_defaults(execute=listed)
 
 
 def _add_models(commands: Commands) -> None:
@@ -78,16 +69,26 @@ def models(args: Namespace) -> None:
             print(f"{name} is not in this installation; 'unmask train {recipe}' trains it")
 
 
-def names(name: str, args: Namespace) -> None:
-    summaries = recipes.summaries() if name == "recipes" else _registry(name).summaries()
-    if chosen := getattr(args, "name", None):
-        summaries = fields(chosen) if name == "samplers" else method_facts(chosen)
-    elif name == "methods":
-        _print_methods()
-        return
+def listed(args: Namespace) -> None:
+    details = {"samplers": fields, "methods": method_facts}
+    if args.name is not None and args.kind not in details:
+        raise UnmaskError(f"{args.kind} have no further facts: leave {args.name} out")
+    if args.json and args.kind != "models":
+        raise UnmaskError("--json is for models: leave it out")
+    if args.kind == "models":
+        return models(args)
+    if args.kind == "methods" and args.name is None:
+        return _print_methods()
+    if args.name is not None:
+        summaries = details[args.kind](args.name)
+    elif args.kind == "recipes":
+        summaries = recipes.summaries()
+    else:
+        summaries = _registry(args.kind).summaries()
     width = max(map(len, summaries), default=0)
     for entry, summary in summaries.items():
         print(f"{entry:<{width}}  {summary}".rstrip())
+    return None
 
 
 def fields(sampler: str) -> dict[str, str]:

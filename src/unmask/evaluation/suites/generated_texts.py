@@ -45,7 +45,7 @@ class GenerationOptions:
     samplers: list[str] | None = option(
         None,
         metavar="NAME",
-        help="samplers, as in 'unmask samplers', NAME:field=value,… or all; by default the method's own",
+        help="samplers, as in 'unmask list samplers', NAME:field=value,… or all; by default the method's own",
     )
     steps: list[int] = option([8, 32, 128], help="numbers of denoising steps")
     temperatures: list[float] = option([1.0], help="softmax temperatures")

@@ -40,7 +40,7 @@ class InfillingOptions:
     samplers: list[str] | None = option(
         None,
         metavar="NAME",
-        help="samplers, as in 'unmask samplers' or NAME:field=value,…; by default ancestral and left_to_right",
+        help="samplers, as in 'unmask list samplers' or NAME:field=value,…; by default ancestral and left_to_right",
     )
     steps: list[int] | None = option(
         None, help="numbers of denoising steps; by default the tokens of the gap"
