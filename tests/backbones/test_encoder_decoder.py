@@ -15,9 +15,9 @@ from unmask.config.components import build_method
 from unmask.config.run_config import resolve
 from unmask.data.load import rows_from
 from unmask.data.tokenizers.characters import CharacterTokenizer
+from unmask.diffusion.process import last_of
 from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import nats_by_row
-from unmask.methods.masked_diffusion import last_of
 from unmask.methods.method import Serving, targets
 from unmask.model import Model
 from unmask.randomness import RowStream

@@ -450,7 +450,12 @@ def test_characters_that_the_terminal_lacks_are_escaped(encoding, bound, monkeyp
 
 def test_output_may_be_closed(model, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
-    assert main(["list", "recipes"]) == main(["generate", "stories"]) == main(["evaluate", "stories"]) == 0
+    assert (
+        main(["list", "recipes"])
+        == main(["generate", "stories"])
+        == main(["evaluate", "stories"])
+        == 0
+    )
 
 
 def test_a_closed_pipe_is_no_error():

@@ -53,7 +53,9 @@ class Parser(argparse.ArgumentParser):
         self.overrides, self.default_command = overrides, default_command
         if overrides:
             self.add_argument(
-                "recipe", metavar="RECIPE", help="name of a recipe ('unmask list recipes') or .yaml file"
+                "recipe",
+                metavar="RECIPE",
+                help="name of a recipe ('unmask list recipes') or .yaml file",
             )
 
     def error(self, message: str) -> NoReturn:

@@ -10,12 +10,11 @@ from unmask.bundle import Bundle
 from unmask.config.run_config import RunConfig, from_dict, load_recipe, resolve, to_dict
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.errors import UnmaskError, unknown
-from unmask.files.int8 import expand, quantize
 from unmask.files.storage import MANIFEST, Damaged, atomic_folder, read_json, verify, write_json
 from unmask.files.tensors import read_tensors, write_weights
 from unmask.files.untrusted import within
 from unmask.formats.format import FORMATS, Format, ReadFormat
-from unmask.formats.weights import in_dtype, restored
+from unmask.formats.weights import expand, in_dtype, quantize, restored
 from unmask.generation.sampling_params import checked_defaults
 from unmask.methods.method import Method
 from unmask.runtime.device import PRECISIONS

@@ -13,7 +13,7 @@ from unmask.backbones.backbone import Backbone
 from unmask.backbones.layers.state import SourceState, State
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs
-from unmask.diffusion.process import q_sample
+from unmask.diffusion.process import last_of, q_sample
 from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, RowNoise, TimeSampler
 from unmask.methods.compute.chunked_loss import RowLoss, projection_loss
@@ -92,23 +92,6 @@ def token_tensors(
 def cross_entropy(total: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
     """weight * -log <x_theta, x>."""
     return weight * (total - chosen[:, 0])
-
-
-def last_of(places: Valid) -> Valid:
-    """True at the last of the positions of each row.
-
-    Args:
-        places: True at the positions.
-
-    Returns:
-        A mask with at most one position per row.
-
-    Example:
-        >>> last_of(torch.tensor([[True, True, False], [False, False, False]]))
-        tensor([[False,  True, False],
-                [False, False, False]])
-    """
-    return places & (places.flip(1).cumsum(1).flip(1) == 1)
 
 
 def length_nats(state: SourceState, lengths: Int[Tensor, "rows"]) -> Float[Tensor, "rows"]:

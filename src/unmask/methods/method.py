@@ -107,7 +107,9 @@ class Method(nn.Module, ABC):
     sampler: ClassVar[str] = "ancestral"  # name of the default sampler
     # parameters with an own learning rate or weight decay
     parameter_groups: tuple[ParameterGroup, ...] = ()
-    noise_schedule: ClassVar[str] = "section schedule"  # the noise schedule, for `unmask list methods`
+    noise_schedule: ClassVar[str] = (
+        "section schedule"  # the noise schedule, for `unmask list methods`
+    )
     loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
 
     def __init__(

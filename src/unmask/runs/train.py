@@ -25,7 +25,7 @@ from unmask.data.loader import LabelDropout, Loader, ReverseComplement, ShortRow
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.rows.stream_rows import StreamLoader, StreamRows
 from unmask.data.sources.corpus import ELSEWHERE, Corpus
-from unmask.data.sources.python_objects import corpus_of
+from unmask.data.sources.hub_dataset import corpus_of
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from unmask.bundle import Bundle
+from unmask.diffusion.process import last_of
 from unmask.errors import UnmaskError
 from unmask.generation.sampler_spec import suitable_samplers
 from unmask.likelihood.perplexity import rows_of
-from unmask.methods.masked_diffusion import last_of
 from unmask.methods.method import METHODS, methods_that, targets
 from unmask.randomness import child_seed
 from unmask.samplers.order_policy import OrderPolicy

@@ -7,6 +7,7 @@ import torch
 
 from unmask.diffusion.categorical import draw
 from unmask.diffusion.denoiser import Denoiser, LengthDenoiser
+from unmask.diffusion.process import last_of
 from unmask.samplers.core.canvas import Canvas, Frame, shown
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -34,7 +35,7 @@ class LengthFirst(Sampler):
         text_task = replace(task, banned=tuple(sorted({*task.banned, task.eos_id})), eos_id=None)
         state.task = text_task
         if state.masked.any():
-            yield state.reveal(_last(state.masked), state.now, state.uniforms("token"))
+            yield state.reveal(last_of(state.masked), state.now, state.uniforms("token"))
         rest = Canvas(state.z.clone(), canvas.mask_id)
         for frame in shown(self.inner.generate(denoiser, rest, text_task), text_task):
             confidence = torch.where(rest.open, frame.confidence, state.confidence)
@@ -75,8 +76,3 @@ class PredictedLength(Sampler):
         text_task = replace(task, banned=tuple(sorted({*task.banned, task.eos_id})), eos_id=None)
         rest, shorter = Canvas(state.z.clone(), canvas.mask_id), denoiser.up_to(int(size.max()) + 1)
         yield from shown(self.inner.generate(shorter, rest, text_task), text_task)
-
-
-def _last(places: Places) -> Places:
-    """True at the last of the positions of each row."""
-    return places & (places.flip(1).cumsum(1).flip(1) == 1)

@@ -32,27 +32,13 @@ _FORMS = {
     b"\xff\xff\xff\xff": "arrow",  # a stream of record batches, as `save_to_disk` writes it
     **dict.fromkeys(TWO_BIT, "2bit"),
 }
-_OTHERS = {
+_OTHERS = {  # files that people take for text; other binary files are refused as no UTF-8
     b"%PDF-": "a PDF file",
-    b"\x89PNG": "a PNG image",
-    b"\xff\xd8\xff": "a JPEG image",
-    b"GIF8": "a GIF image",
+    b"{\\rtf": "an RTF document",
+    b"\xd0\xcf\x11\xe0": "an Office document",
     b"GGUF": "a GGUF model",
     b"\x93NUMPY": "a NumPy array",
     b"\x89HDF": "an HDF5 file",
-    b"SQLite format 3": "an SQLite database",
-    b"\x7fELF": "a program",
-    b"\xd0\xcf\x11\xe0": "an Office document",
-    b"{\\rtf": "an RTF document",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-    b"ID3": "an MP3 file",
-    b"RIFF": "a sound or a video",
-    b"OggS": "a sound",
-    b"\x80\x02": "a pickle",
-    b"\x80\x03": "a pickle",
-    b"\x80\x04": "a pickle",
-    b"\x80\x05": "a pickle",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }
