@@ -37,8 +37,10 @@ _COMMANDS = {
     "listing": ("models", "list"),
 }
 # deprecated commands of version 0.1, which `unmask list` replaces; 0.2 removes them
-_LISTS = ("recipes", "methods", "samplers", "grids", "schedules", "time-samplers", "backbones")
-_LISTS += ("loggers", "tokenizers", "sources", "formats")
+_LISTS = (
+    *("recipes", "methods", "samplers", "grids", "schedules", "time-samplers", "backbones"),
+    *("loggers", "tokenizers", "sources", "formats"),
+)
 
 _START = """\
 start here:
