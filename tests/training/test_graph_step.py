@@ -114,7 +114,7 @@ def fitted(run, method, graph: bool, device: str = "cpu", **options):
     fixed = {"validate": None, "sample": None, "eps": 0.1, "steps": 6}
     one = trainer(run, method, device=device, cuda_graph=graph, **fixed, **options)
     if graph:
-        one.graph_step = GraphStep(one.train_step, one.optimizer)  # as on a GPU
+        one.graph_step = GraphStep(one.optimizer_step, one.trained.loss_of)  # as on a GPU
     one.fit()
     return one
 

@@ -10,10 +10,12 @@ from unmask.backbones.layers.dropout import dropout_keys
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig
 from unmask.randomness import RowStream
-from unmask.runtime.device import autocast, resolve_device, resolve_precision
+from unmask.runtime.device import resolve_device, resolve_precision
+from unmask.training.distributed.process_group import ProcessGroup
+from unmask.training.distributed.single_process import SingleProcess
 from unmask.training.ema import EMA
 from unmask.training.muon import OPTIMIZERS
-from unmask.training.optimizer import clip_gradients
+from unmask.training.step import OptimizerStep
 from unmask.vocabulary import Vocabulary
 
 # operations of a measured pass: about a second of a CPU core, less of a GPU
@@ -64,22 +66,22 @@ def step_seconds(config: RunConfig, vocabulary: int, operations: float) -> float
             config, Vocabulary(vocabulary, vocabulary - 1, pad_id=0, bos_id=0, eos_id=0)
         )
     method.to(device).train()
-    optimizer = OPTIMIZERS[training.optimizer](method, training)
+    one = SingleProcess(ProcessGroup(), device, precision)
+    step = OptimizerStep(
+        method, OPTIMIZERS[training.optimizer](method, training), one, training.clip
+    )
     ema = EMA(method, training.ema) if training.ema else None
     x = torch.arange(rows * config.data.length, device=device) % (vocabulary - 1)
     x = x.view(rows, -1)  # [rows, length]
-    valid, skip = torch.ones_like(x, dtype=torch.bool), torch.zeros((), device=device)
+    valid, mean = torch.ones_like(x, dtype=torch.bool), torch.zeros((), device=device)
 
     def passes() -> None:
         stream = RowStream(config.seed, 0, range(rows), rows)
-        method.backbone.dropout_keys = dropout_keys(stream, device)
-        with autocast(device, precision):
-            loss = method(x, valid, None, stream)
-        (loss / x.numel()).backward()
+        keys = dropout_keys(stream, device)
+        step.add(lambda: method(x, valid, None, stream), keys, x.numel())
 
     def update() -> None:
-        clip_gradients(method, training.clip)
-        optimizer.step(training.lr, skip)
+        step.finish(mean, training.lr)
         if ema:
             ema.update(1)
 

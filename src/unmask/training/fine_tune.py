@@ -1,21 +1,25 @@
 """Fine-tuning of a sequence classifier: epochs over labelled sentences, with early stopping."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unmask.backbones.layers.dropout import Keys
 from unmask.data.rows.sentence_rows import ALIGNED, SentenceRows
 from unmask.errors import UnmaskError
 from unmask.methods.sequence_classifier import SequenceClassifier
 from unmask.options import check_options, option
-from unmask.runtime.cuda_graphs import CudaGraph
-from unmask.runtime.device import autocast, emulation, to_device
-from unmask.shapes import Tokens, Valid
-from unmask.training.optimizer import NamedAdamW, clip_gradients, learning_rate
+from unmask.runtime.device import autocast, emulation
+from unmask.training.distributed.process_group import ProcessGroup
+from unmask.training.distributed.single_process import SingleProcess
+from unmask.training.graph_step import GraphStep
+from unmask.training.optimizer import NamedAdamW, learning_rate
+from unmask.training.step import OptimizerStep
 from unmask.training.training_config import TrainingConfig
 
 _GRAPH_ALIGNED = 32  # a graph is captured for each length, so they are multiples of this
@@ -78,93 +82,108 @@ def fit(
     Returns:
         Losses and scores of the epochs.
     """
-    wanted = checked_targets(method, targets, len(rows))
+    examples = _Examples(method, rows, targets, settings)
     if settings.patience and score is None:
         raise UnmaskError("patience counts epochs without a better score: give a score")
-    device = method.device
-    rows, wanted = rows.to(device), wanted.to(device)
-    generator = torch.Generator().manual_seed(settings.seed)
-    per_epoch = math.ceil(len(rows) / settings.batch)
-    config = _training_config(settings, per_epoch * settings.epochs)
-    optimizer = NamedAdamW(method, config)
-    losses: list[Tensor] = []
-    scores: list[float] = []
-    best: dict[str, Tensor] = {}
-    never = torch.zeros((), device=device)
-    step = 0
-
-    def take_step(
-        x: Tokens, valid: Valid | None, answers: Tensor, keys: Tensor, lr: float | Tensor
-    ) -> Tensor:
-        """Updates the weights by a batch; returns the sum of its losses."""
-        method.backbone.dropout_keys = keys
-        with autocast(device, settings.precision):
-            logits = method.logits(x, valid)
-        loss = method.loss(logits, answers)
-        loss.mean().backward()
-        if settings.clip:
-            clip_gradients(method, settings.clip)
-        optimizer.step(lr, never)
-        return loss.detach().sum()
-
-    graph = settings.cuda_graph and device.type == "cuda"
-    aligned = _GRAPH_ALIGNED if graph else ALIGNED
-    update = _GraphSteps(take_step) if graph else take_step
+    config = _training_config(settings, examples.steps * settings.epochs)
+    one = SingleProcess(ProcessGroup(), method.device, settings.precision)
+    step = OptimizerStep(method, NamedAdamW(method, config), one, settings.clip)
+    loss_of = partial(_loss_of, method)
+    graph = GraphStep(step, loss_of) if examples.graphed else None
+    epochs = _Epochs(method, score, settings.patience)
+    number = 0
     try:
-        with emulation(device, settings.precision):
+        with emulation(method.device, settings.precision):
             for _ in range(settings.epochs):
                 method.train()
-                order = torch.randperm(len(rows), generator=generator)
-                keys = torch.randint(
-                    -(2**31), 2**31, (len(rows), 2), dtype=torch.int32, generator=generator
-                ).to(device)
-                numbers, order = order.tolist(), order.to(device)
-                total = torch.zeros((), device=device)
-                for start in range(0, len(rows), settings.batch):
-                    here = slice(start, start + settings.batch)
-                    x, valid = rows.batch(numbers[here], order[here], aligned)
-                    lr = learning_rate(step, config)
-                    total += update(x, valid, wanted[order[here]], keys[here], lr)
-                    step += 1
-                method.backbone.dropout_keys = None
+                total = torch.zeros((), device=method.device)
+                for tensors, keys in examples.epoch():
+                    lr, size = learning_rate(number, config), len(keys)
+                    result = graph.run(tensors, keys, size, lr) if graph else None
+                    if result is None:
+                        loss = step.add(partial(loss_of, tensors), keys, size)
+                        result = step.finish(loss, lr)
+                    total += result[0] * size
+                    number += 1
                 method.eval()
-                losses.append(total / len(rows))
-                if score is None:
-                    continue
-                scores.append(score())
-                if scores[-1] == max(scores) and scores.count(scores[-1]) == 1:
-                    best = {name: tensor.clone() for name, tensor in method.state_dict().items()}
-                if settings.patience and len(scores) - 1 - _first_best(scores) >= settings.patience:
+                if epochs.end(total / len(rows)):
                     break
     finally:  # an interrupted model stays usable
-        method.backbone.dropout_keys = None
         method.eval()
-    if best:
-        method.load_state_dict(best)
-    means = torch.stack(losses).tolist()
-    if not all(map(math.isfinite, means)):
+    losses = epochs.losses_of_best()
+    if not all(map(math.isfinite, losses)):
         raise UnmaskError(f"the training loss is not finite: lower lr, which is {settings.lr}")
-    return Fitted(tuple(means), tuple(scores), step)
+    return Fitted(losses, tuple(epochs.scores), number)
 
 
-class _GraphSteps:
-    """An optimizer step as a CUDA graph for each shape of a batch."""
+def _loss_of(method: SequenceClassifier, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+    """The loss of a batch, summed over its rows."""
+    logits = method.logits(tensors["x"], tensors.get("valid"))
+    return method.loss(logits, tensors["targets"]).sum()
 
-    def __init__(self, take_step: Callable[..., Tensor]) -> None:
-        def step(*inputs: Tensor) -> Tensor:
-            *batch, lr = inputs
-            return take_step(*batch, lr[0])[None]
 
-        self._graph = CudaGraph(step)
+class _Examples:
+    """Labelled rows in batches, with the dropout keys of each row."""
 
-    def __call__(
-        self, x: Tokens, valid: Valid | None, answers: Tensor, keys: Tensor, lr: float
-    ) -> Tensor:
-        """Updates the weights by a batch; returns the sum of its losses."""
-        real = torch.ones_like(x, dtype=torch.bool) if valid is None else valid
-        rate = to_device(torch.tensor([lr]), x.device)
-        inputs = (x, real, answers, keys, rate)
-        return self._graph(inputs, [len(each) for each in inputs], 1)[0]
+    def __init__(
+        self,
+        method: SequenceClassifier,
+        rows: SentenceRows,
+        targets: Sequence[int] | Sequence[float],
+        settings: FineTuning,
+    ) -> None:
+        device = method.device
+        self.targets = checked_targets(method, targets, len(rows)).to(device)
+        self.rows, self.batch = rows.to(device), settings.batch
+        self.graphed = settings.cuda_graph and device.type == "cuda"
+        self.steps = math.ceil(len(rows) / settings.batch)  # of an epoch
+        self._generator = torch.Generator().manual_seed(settings.seed)
+
+    def epoch(self) -> Iterator[tuple[dict[str, Tensor], Keys]]:
+        """Tensors and dropout keys of the batches of one epoch, in a new order."""
+        count, device = len(self.rows), self.targets.device
+        order = torch.randperm(count, generator=self._generator)
+        keys = torch.randint(
+            -(2**31), 2**31, (count, 2), dtype=torch.int32, generator=self._generator
+        ).to(device)
+        numbers, order = order.tolist(), order.to(device)
+        for start in range(0, count, self.batch):
+            here = slice(start, start + self.batch)
+            aligned = _GRAPH_ALIGNED if self.graphed else ALIGNED
+            x, valid = self.rows.batch(numbers[here], order[here], aligned)
+            if valid is None and self.graphed:
+                valid = torch.ones_like(x, dtype=torch.bool)
+            tensors = {"x": x, "targets": self.targets[order[here]]}
+            yield tensors | ({} if valid is None else {"valid": valid}), keys[here]
+
+
+class _Epochs:
+    """Losses and scores of the epochs so far, and the weights of the best one."""
+
+    def __init__(
+        self, method: SequenceClassifier, score: Callable[[], float] | None, patience: int
+    ) -> None:
+        self.method, self.score, self.patience = method, score, patience
+        self.losses: list[Tensor] = []
+        self.scores: list[float] = []
+        self._best: dict[str, Tensor] = {}
+
+    def end(self, loss: Tensor) -> bool:
+        """Ends an epoch of this mean loss with its score; True if patience ends the training."""
+        self.losses.append(loss)
+        if self.score is None:
+            return False
+        self.scores.append(self.score())
+        best = _first_best(self.scores)
+        if best == len(self.scores) - 1:
+            self._best = {name: x.clone() for name, x in self.method.state_dict().items()}
+        return 0 < self.patience <= len(self.scores) - 1 - best
+
+    def losses_of_best(self) -> tuple[float, ...]:
+        """Restores the weights of the best epoch, and returns the losses of all."""
+        if self._best:
+            self.method.load_state_dict(self._best)
+        return tuple(torch.stack(self.losses).tolist())
 
 
 @torch.no_grad()

@@ -52,14 +52,12 @@ class MicroBatch:
         return -(-self.rows // self.pieces) if self.search else self.fixed
 
     def run(self, attempt: Callable[[int], T], clear: Callable[[], None]) -> T:
-        """The result of `attempt` at a size that fits.
+        """The result of `attempt` at a size that fits, found by a search.
 
         Args:
             attempt: computes the gradient in micro-batches of the given size.
             clear: clears the gradient that a failed attempt left.
         """
-        if not self.search:
-            return attempt(self.fixed)
         while True:
             try:
                 result = attempt(self.size)

@@ -1,57 +1,115 @@
-"""Gradient of one optimizer step, accumulated over the micro-batches of a process."""
+"""The optimizer step: gradient of a loss, clipping, finite check and update.
+
+Runs, fine-tuning and the measured time of a step all take this one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from unmask.backbones.layers.dropout import dropout_keys
+from unmask.backbones.layers.dropout import Keys, dropout_keys
 from unmask.data.loader import BatchSource
 from unmask.methods.method import Method
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast
 from unmask.training.distributed.single_process import SingleProcess
-from unmask.training.training_config import TrainingConfig
+from unmask.training.health import not_finite
+from unmask.training.optimizer import NamedAdamW, clip_gradients
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """A step of one method: `add` for each micro-batch, then `finish`."""
+
+    method: Method
+    optimizer: NamedAdamW
+    strategy: SingleProcess
+    clip: float
+
+    def add(
+        self, loss: Callable[[], Tensor], keys: Keys, units: float | Tensor, last: bool = True
+    ) -> Tensor:
+        """Adds the gradient of `loss() / units`.
+
+        Args:
+            loss: computes a sum over rows or tokens.
+            keys: dropout keys of the rows.
+            units: divisor of the loss.
+            last: False if another micro-batch of the step follows.
+
+        Returns:
+            The share of the mean loss that these rows contribute.
+        """
+        backbone, strategy = self.method.backbone, self.strategy
+        backbone.dropout_keys = keys
+        try:
+            with strategy.accumulating(last):
+                with autocast(strategy.device, strategy.precision):
+                    total = loss()
+                share = total / units
+                strategy.backward(share)
+        finally:
+            backbone.dropout_keys = None  # the keys belong to this micro-batch only
+        return share.detach().float()
+
+    def finish(self, loss: Tensor, lr: float | Tensor) -> Tensor:
+        """Clips the gradient and updates the weights, unless loss or gradient is not finite.
+
+        Args:
+            loss: the mean loss of the step.
+            lr: the learning rate; a CUDA graph reads it from a tensor.
+
+        Returns:
+            Loss and gradient norm, [2].
+        """
+        norm = clip_gradients(self.method, self.clip)
+        self.optimizer.step(lr, not_finite(loss, norm))
+        return torch.stack([loss, norm])
 
 
 class TrainStep:
     """Accumulates the gradient of the mean loss over this process's `rows` of each global batch."""
 
     def __init__(
-        self,
-        method: Method,
-        strategy: SingleProcess,
-        loader: BatchSource,
-        rows: range,
-        seed: int,
-        config: TrainingConfig,
+        self, step: OptimizerStep, loader: BatchSource, rows: range, batch: int, seed: int
     ) -> None:
-        self.method, self.strategy, self.loader = method, strategy, loader
-        self.rows, self.seed, self.config = rows, seed, config
+        self.step, self.loader = step, loader
+        self.rows, self.batch, self.seed = rows, batch, seed
 
-    def add(self, step: int, units: int, size: int) -> Tensor:
+    def add(self, number: int, units: int, size: int) -> Tensor:
         """Adds the gradient of this process's rows, in micro-batches of `size` rows.
 
         Args:
-            step: the number of the batch, which seeds noise and dropout.
+            number: the number of the batch, which seeds noise and dropout.
             units: divisor of the loss: the tokens or the rows of the global batch.
             size: rows of a backward pass.
 
         Returns:
             The share of the mean loss that these rows contribute.
         """
-        x, valid = self.loader.batch(step, self.rows)
-        given = self.loader.given(step, self.rows)
-        method, strategy, device = self.method, self.strategy, self.strategy.device
+        x, valid = self.loader.batch(number, self.rows)
+        given = self.loader.given(number, self.rows)
+        device, module = self.step.strategy.device, self.step.strategy.module
         loss = torch.zeros((), device=device)
         for first in range(0, len(self.rows), size):
-            part, here = self.rows[first : first + size], slice(first, first + size)
-            given_part = None if given is None else given[here]
-            stream = RowStream(self.seed, step, part, self.config.batch)
-            method.backbone.dropout_keys = dropout_keys(stream, device)
-            with strategy.accumulating(last=first + size >= len(self.rows)):
-                with autocast(device, self.config.precision):
-                    total = strategy.module(x[here], valid[here], given_part, stream)
-                share = total / max(1, units)
-                strategy.backward(share)
-            method.backbone.dropout_keys = None  # the keys belong to this micro-batch only
-            loss += share.detach().float()
+            here = slice(first, first + size)
+            stream = RowStream(self.seed, number, self.rows[here], self.batch)
+            batch = (x[here], valid[here], None if given is None else given[here], stream)
+            keys, last = dropout_keys(stream, device), first + size >= len(self.rows)
+            loss += self.step.add(partial(module, *batch), keys, max(1, units), last)
         return loss
+
+    def tensors(self, number: int) -> tuple[dict[str, Tensor] | None, Keys]:
+        """Inputs of the method's `loss_of` for a whole batch, and its dropout keys.
+
+        Args:
+            number: the number of the batch.
+        """
+        x, valid = self.loader.batch(number, self.rows)
+        given = self.loader.given(number, self.rows)
+        stream = RowStream(self.seed, number, self.rows, self.batch)
+        keys = dropout_keys(stream, self.step.strategy.device)
+        return self.step.method.loss_tensors(x, valid, given, stream), keys

@@ -38,16 +38,16 @@ from unmask.training.distributed.process_group import ProcessGroup, local_device
 from unmask.training.distributed.strategy import choose_strategy
 from unmask.training.ema import EMA
 from unmask.training.graph_step import GraphStep
-from unmask.training.health import Diverged, healthy, not_finite, review
+from unmask.training.health import Diverged, healthy, review
 from unmask.training.logs.loggers import open_loggers
 from unmask.training.logs.loss_curve import draw_curve
 from unmask.training.logs.progress import ProgressDisplay, bound
 from unmask.training.logs.run_log import Log
 from unmask.training.micro_batch import MicroBatch, out_of_memory_error
 from unmask.training.muon import OPTIMIZERS
-from unmask.training.optimizer import clip_gradients, learning_rate
+from unmask.training.optimizer import learning_rate
 from unmask.training.signals import Aborted, Interrupted, Signals, interruptible
-from unmask.training.step import TrainStep
+from unmask.training.step import OptimizerStep, TrainStep
 from unmask.training.train_state import TrainingState, ValidationResult
 from unmask.training.training_config import DistributedConfig, TrainingConfig
 
@@ -107,7 +107,10 @@ class Trainer:
         self.optimizer = OPTIMIZERS[config.optimizer](self.trained, config)
         self.ema = EMA(self.trained, config.ema) if config.ema else None
         rows = self.group.share(config.batch)  # this process's rows of the global batch
-        self.train_step = TrainStep(self.trained, self.strategy, loader, rows, seed, config)
+        self.optimizer_step = OptimizerStep(
+            self.trained, self.optimizer, self.strategy, config.clip
+        )
+        self.train_step = TrainStep(self.optimizer_step, loader, rows, config.batch, seed)
         self.state = TrainingState()
         self.losses: list[Tensor] = []  # [2] each: loss and norm, perhaps not computed yet
         snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
@@ -234,13 +237,14 @@ class Trainer:
         tokens = self.loader.count(state.batch_number, range(config.batch))  # of all processes
         units = config.batch if self.method.capabilities.per_row else tokens
         lr = learning_rate(state.step, config)
-        result = self.graph_step.run(state.batch_number, units, lr) if self.graph_step else None
+        number, result = state.batch_number, None
+        if self.graph_step:
+            result = self.graph_step.run(*self.train_step.tensors(number), units, lr)
         if result is None:
-            add = partial(self.train_step.add, state.batch_number, units)
-            loss = self.strategy.total(self.micro.run(add, self.optimizer.zero_grad))
-            norm = clip_gradients(self.trained, config.clip)
-            self.optimizer.step(lr, not_finite(loss, norm))
-            result = torch.stack([loss, norm])
+            add = partial(self.train_step.add, number, units)
+            clear = self.optimizer.zero_grad
+            loss = self.micro.run(add, clear) if self.micro.search else add(self.micro.size)
+            result = self.optimizer_step.finish(self.strategy.total(loss), lr)
         state.step += 1
         state.tokens += tokens
         if self.ema:
@@ -252,7 +256,7 @@ class Trainer:
         whole = self.micro.pieces == 1 and not self.micro.search
         if self.device.type != "cuda" or not self.strategy.graphs or not whole:
             return None
-        return GraphStep(self.train_step, self.optimizer)
+        return GraphStep(self.optimizer_step, self.trained.loss_of)
 
     def _between_steps(self, log: Log, bar: ProgressDisplay) -> None:
         """Logs, validates, samples and saves if due, or if an interrupted run left it undone.
