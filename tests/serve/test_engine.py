@@ -16,7 +16,8 @@ from unmask.errors import UnmaskError
 from unmask.samplers import confidence as order
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.serve.execution import batcher as batching
-from unmask.serve.execution.engine import AHEAD, Busy, Closing, Engine, TimedOut
+from unmask.serve.execution.engine import Busy, Closing, Engine
+from unmask.serve.execution.result_queue import AHEAD, TimedOut
 
 # analytic needs scores
 ANY_ORDER = [name for name in MASK_SAMPLERS if name != "analytic"]

@@ -8,11 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from live import Live, live
 
 from unmask.errors import UnmaskError
@@ -114,9 +117,66 @@ def test_forms_of_other_sites_are_refused(models, kind):
 
 
 def test_addresses_of_this_machine():
-    assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.8.9.1", "::1", "[::1]"]))
-    assert not any(map(is_loopback, ["0.0.0.0", "::", "192.168.0.1", "localhost.evil.example", ""]))
-    assert host_name("[::1]:80") == "[::1]" and host_name("a:80") == "a"
+    assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.8.9.1", "::1"]))
+    others = ["0.0.0.0", "::", "192.168.0.1", "localhost.evil.example", "", "[::1]", "[127.0.0.1]"]
+    assert not any(map(is_loopback, others))
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [
+        *(("a:80", "a"), ("localhost", "localhost"), ("127.0.0.1:65535", "127.0.0.1")),
+        *(("[::1]:80", "::1"), ("[0:0::1]", "::1")),
+    ],
+)
+def test_the_host_of_a_header(header, host):
+    assert host_name(header) == host
+
+
+REFUSED = [
+    *("localhost:80@evil.com", "[127.0.0.1].evil.com", "[::1]evil.com", "127.0.0.1]evil.com"),
+    *("[127.0.0.1]", "[localhost]", "localhost:", "localhost:x", "localhost:99999", "[::1", "::1"),
+    *(
+        "localhost/",
+        "localhost:80:80",
+        "user@localhost",
+        "localhost ",
+        "",
+        "[::1%25lo]",
+        "[]",
+        ":80",
+    ),
+    *("localhost\u0661", "127.0.0.1:\u0661", "localhost\n", "[::1]:80\n"),
+]
+
+
+@pytest.mark.parametrize("header", REFUSED)
+def test_a_malformed_host_header_names_no_host(header):
+    assert host_name(header) is None
+
+
+PIECES = st.sampled_from(
+    [*"[]:@./%\\#?-_ ", "127.0.0.1", "localhost", "::1", "evil.com", "80", "\t", "é"]
+)
+
+
+@settings(deadline=None)
+@given(st.lists(PIECES, max_size=6).map("".join) | st.text(max_size=12))
+def test_only_whole_headers_name_this_machine(header):
+    """A header that the server takes for this machine is one that a browser sends to it."""
+    host = host_name(header)
+    if host is not None and is_loopback(host):
+        found = urlsplit(f"http://{header}")
+        assert found.hostname is not None and found.username is None
+        assert is_loopback(found.hostname)
+        assert f"[{found.hostname}]" in header.lower() or found.hostname in header.lower()
+        assert found.netloc == header and found.path == ""
+
+
+def test_foreign_hosts_in_malformed_headers_are_refused(models):
+    with serving(models) as server:
+        for header in REFUSED[:4]:
+            assert status(server, Host=header) == 403
 
 
 OPENED: list[str] = []

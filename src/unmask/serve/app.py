@@ -10,7 +10,8 @@ from starlette.exceptions import HTTPException
 
 from unmask.errors import UnmaskError
 from unmask.serve.docs_page import documentation, home
-from unmask.serve.execution.engine import Busy, Closing, Engine, TimedOut
+from unmask.serve.execution.engine import Busy, Closing, Engine
+from unmask.serve.execution.result_queue import TimedOut
 from unmask.serve.limits import ServerLimits
 from unmask.serve.middleware import Guard
 from unmask.serve.openai.chat import chats

@@ -2,10 +2,12 @@
 
 import ipaddress
 import math
+import re
 from dataclasses import dataclass
 
 from unmask.errors import UnmaskError
 
+MOST_PORT = 65535
 LEAST_TOKEN = 16  # characters; a shorter token can be guessed
 
 
@@ -17,7 +19,7 @@ class ServerLimits:
     body: int = 1 << 20  # bytes of a request
     read: float = 10.0  # seconds for a request to arrive
     write: float = 30.0  # seconds for a client to read a part of the response
-    grace: float = 10.0  # seconds that running requests have after SIGTERM
+    grace: float = 3.0  # seconds that running requests have after SIGTERM
     length: int = 2048  # tokens of a text with its prompt, and of all texts of a score request
     texts: int = 16  # texts of a request
     steps: int = 1024  # sampler steps
@@ -55,12 +57,28 @@ def _check(name: str, value: float, zero: bool = False) -> None:
 def is_loopback(host: str) -> bool:
     """True if a host is localhost or a loopback address."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 
 
-def host_name(header: str) -> str:
-    """The host in a Host header, without its port."""
-    name, bracket, _ = header.partition("]")
-    return name + bracket if bracket else header.partition(":")[0]
+_HOST = re.compile(
+    r"(?:(?P<name>[0-9A-Za-z._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
+def host_name(header: str) -> str | None:
+    """The host in a Host header without brackets and port, or None if the header is malformed.
+
+    The header must be `name`, `name:port`, `[address]` or `[address]:port` as a whole, with an
+    IPv6 address in the brackets. Otherwise a parser of another program could find another host in it.
+    """
+    found = _HOST.fullmatch(header)
+    if found is None or int(found["port"] or 0) > MOST_PORT:
+        return None
+    if found["address"] is None:
+        return found["name"]
+    try:
+        return str(ipaddress.IPv6Address(found["address"]))
+    except ValueError:
+        return None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from unmask.serve.connection import EVENTS
 from unmask.serve.limits import ServerLimits, host_name, is_loopback
 from unmask.serve.prometheus import Metrics
 from unmask.serve.responses import Problem
@@ -17,7 +18,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-HEALTH = "/healthz"  # needs no token, for monitoring
+OPEN = ("/healthz", "/readyz")  # need no token, for monitoring
 # A body over the limit is still read, up to this multiple of the limit: a client reads the error
 # only after it has sent its body.
 DISCARDED = 64
@@ -43,6 +44,8 @@ class Guard:
             nonlocal status, timed_out
             if message["type"] == "http.response.start":
                 status = message["status"]
+                kind = dict(message.get("headers", ())).get(b"content-type", b"")
+                scope[EVENTS] = kind.startswith(b"text/event-stream")
             try:
                 # asyncio.wait_for can lose a cancellation
                 async with asyncio.timeout(self.settings.write):
@@ -75,7 +78,7 @@ class Guard:
 
     def _check(self, scope: Message) -> None:
         """Raises an error for a wrong token or host; the token is compared in constant time."""
-        if scope["path"] == HEALTH:
+        if scope["path"] in OPEN:
             return
         headers = dict(scope["headers"])
         if self.settings.token is not None:
@@ -86,7 +89,7 @@ class Guard:
         elif self.settings.local:
             # DNS rebinding: a foreign page can point its host name at this machine.
             name = host_name(headers.get(b"host", b"localhost").decode("latin-1"))
-            if not is_loopback(name):
+            if name is None or not is_loopback(name):
                 raise Problem(
                     403, "the Host header must be localhost: this server runs without a token"
                 )

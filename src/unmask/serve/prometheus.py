@@ -46,10 +46,15 @@ class _Engine(Collector):
 
     def collect(self) -> Iterator[Metric]:
         counts, engine = self._engine.counts, self._engine
-        yield GaugeMetricFamily("unmask_jobs", "Running and waiting jobs", value=engine.jobs)
-        yield GaugeMetricFamily(
-            "unmask_pending_calls", "Network calls that wait for a worker", value=engine.pending
-        )
+        for name, text, number in (
+            ("jobs", "Running and waiting jobs", engine.jobs),
+            ("running_jobs", "Jobs that have a thread", engine.running),
+            ("stopped_jobs", "Running jobs that are stopped and have not ended", engine.stopped),
+            ("idle_seconds", "Seconds since a running job made progress", engine.idle_seconds),
+            ("ready", "1 if the server accepts requests, else 0", engine.ready),
+            ("pending_calls", "Network calls that wait for a worker", engine.pending),
+        ):
+            yield GaugeMetricFamily(f"unmask_{name}", text, value=number)
         for name, text, value in (
             ("passes", "Passes of a network", counts.passes),
             ("calls", "Network calls computed in passes", counts.calls),

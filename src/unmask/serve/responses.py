@@ -12,7 +12,8 @@ from starlette.types import Receive, Scope, Send
 from unmask.errors import UnmaskError
 from unmask.generation.sampling_params import SamplingParams
 from unmask.options import options_of
-from unmask.serve.execution.engine import Busy, Closing, TimedOut
+from unmask.serve.execution.engine import Busy, Closing
+from unmask.serve.execution.result_queue import TimedOut
 
 RETRY = 1  # seconds of the Retry-After header
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}

@@ -69,7 +69,7 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
 
 
 def status_routes(engine: Engine, metrics: Metrics) -> APIRouter:
-    """A router with /v1/models, /healthz and /metrics."""
+    """A router with /v1/models, /healthz, /readyz and /metrics."""
     routes = APIRouter(tags=["about"])
 
     @routes.get("/v1/models", response_model=None)
@@ -86,9 +86,13 @@ def status_routes(engine: Engine, metrics: Metrics) -> APIRouter:
 
     @routes.get("/healthz", response_model=None)
     async def health() -> Response:
-        """200 while the server accepts requests, 503 while it shuts down."""
-        status = "closing" if engine.closing else "full" if engine.full else "ok"
-        return Json({"status": status, "jobs": engine.jobs}, 503 if engine.closing else 200)
+        """200 while the server works, 503 while it shuts down or if all its jobs are stuck."""
+        return _status(engine, not engine.closing and not engine.stalled)
+
+    @routes.get("/readyz", response_model=None)
+    async def ready() -> Response:
+        """200 while the server accepts requests, 503 while it is full, stalled or shuts down."""
+        return _status(engine, engine.ready)
 
     @routes.get("/metrics", response_model=None)
     async def figures() -> Response:
@@ -96,6 +100,13 @@ def status_routes(engine: Engine, metrics: Metrics) -> APIRouter:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return routes
+
+
+def _status(engine: Engine, good: bool) -> Response:
+    """The state of the server, with status 200 or 503."""
+    states = {"closing": engine.closing, "stalled": engine.stalled, "full": engine.full}
+    status = next((name for name, holds in states.items() if holds), "ok")
+    return Json({"status": status, "jobs": engine.jobs}, 200 if good else 503)
 
 
 def score_texts(model: Model, request: Scoring, settings: ServerLimits) -> dict[str, Any]:

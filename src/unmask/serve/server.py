@@ -1,95 +1,92 @@
 """Runs the application in uvicorn, with connection timeouts and a graceful shutdown."""
 
 import asyncio
+import os
 import socket
+import threading
 from collections.abc import Callable
-from typing import Any
+from types import FrameType
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from unmask.errors import UnmaskError
+from unmask.serve.connection import protocol
 from unmask.serve.execution.engine import Engine
-from unmask.serve.limits import ServerLimits
+from unmask.serve.limits import MOST_PORT, ServerLimits
 
-MOST_PORT = 65535
-LAST_EVENTS = 5.0  # seconds for the last events of cancelled streams
+LAST_EVENTS = 1.0  # seconds for the last events of stopped streams
+LAST_STEPS = 0.5  # seconds for threads and the process to end after that
+STUCK = 1  # exit code of a process that ended without one of its requests
 
 
-def protocol(read: float, write: float) -> type[H11Protocol]:
-    """HTTP/1.1 with time limits for receiving the headers and for sending the response.
+class LastResort:
+    """Ends the process if it has not ended by itself some time after a stop signal.
+
+    A thread can be inside a call of a library that no signal interrupts, and Python waits for its
+    threads before it exits.
 
     Args:
-        read: seconds for the headers of a request to arrive.
-        write: seconds for a client to read a part of the response.
+        seconds: from the signal to the end of the process.
     """
 
-    class TimedProtocol(H11Protocol):
-        _read_timer: asyncio.TimerHandle | None = None
-        _write_timer: asyncio.TimerHandle | None = None
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._signalled, self._ended = threading.Event(), threading.Event()
+        # started here, because a thread cannot always be started in a signal handler
+        threading.Thread(target=self._watch, name="last resort", daemon=True).start()
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._start_read_timer()
+    def begin(self) -> None:
+        """Starts the time; called by the signal handler."""
+        self._signalled.set()
 
-        def data_received(self, data: bytes) -> None:
-            before = self.cycle
-            if self._read_timer is None and (before is None or before.response_complete):
-                self._start_read_timer()  # first bytes of the next request
-            super().data_received(data)
-            if self.cycle is not before:
-                self._cancel_read_timer()
+    def cancel(self) -> None:
+        """Leaves the process to end by itself."""
+        self._ended.set()
+        self._signalled.set()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._cancel_read_timer()
-            self._cancel_write_timer()
-            super().connection_lost(exc)
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            # close() would wait for the client without a limit
-            self._write_timer = self.loop.call_later(write, self.transport.abort)
-
-        def resume_writing(self) -> None:
-            self._cancel_write_timer()
-            super().resume_writing()
-
-        def _start_read_timer(self) -> None:
-            self._read_timer = self.loop.call_later(read, self.transport.close)
-
-        def _cancel_read_timer(self) -> None:
-            if self._read_timer is not None:
-                self._read_timer.cancel()
-                self._read_timer = None
-
-        def _cancel_write_timer(self) -> None:
-            if self._write_timer is not None:
-                self._write_timer.cancel()
-                self._write_timer = None
-
-    return TimedProtocol
+    def _watch(self) -> None:
+        self._signalled.wait()
+        if not self._ended.wait(self._seconds):
+            line = (
+                f"unmask: error: a request did not end within {self._seconds:g} seconds of the stop "
+                "signal: the process ended without it\n"
+            )
+            os.write(2, line.encode())  # another thread may hold the lock of sys.stderr
+            os._exit(STUCK)
 
 
 class Server(uvicorn.Server):
     """uvicorn with a shutdown that gives running jobs a grace period, then stops them."""
 
     def __init__(
-        self, app: FastAPI, engine: Engine, settings: ServerLimits, started: Callable[[], None]
+        self,
+        app: FastAPI,
+        engine: Engine,
+        settings: ServerLimits,
+        started: Callable[[], None],
+        signalled: Callable[[], None] = lambda: None,
     ) -> None:
-        # After this time each stream has sent its last event, unless its client does not read.
-        timeout = round(settings.grace + LAST_EVENTS)
         super().__init__(
             uvicorn.Config(
                 app,
                 http=protocol(settings.read, settings.write),
                 ws="none",
                 log_level="warning",
-                timeout_graceful_shutdown=timeout,
+                # After this time each stream has sent its last event, unless its client does not
+                # read. uvicorn declares whole seconds, and passes them to asyncio.wait_for.
+                timeout_graceful_shutdown=cast(int, settings.grace + LAST_EVENTS),
                 server_header=False,
             )
         )
         self._engine, self._grace, self._started = engine, settings.grace, started
+        self._signalled = signalled
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called at SIGTERM and Ctrl-C."""
+        self._signalled()
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -134,8 +131,13 @@ def serve(
     listening: socket.socket,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serves until SIGTERM or Ctrl-C, then closes the engine."""
+    """Serves until SIGTERM or Ctrl-C, then closes the engine.
+
+    The process ends at most `settings.grace + LAST_EVENTS + LAST_STEPS` seconds after the signal.
+    """
+    last_resort = LastResort(settings.grace + LAST_EVENTS + LAST_STEPS)
     try:
-        Server(app, engine, settings, started).run([listening])
+        Server(app, engine, settings, started, last_resort.begin).run([listening])
     finally:
         engine.close()
+        last_resort.cancel()

@@ -28,7 +28,7 @@ _LIMITS = {
     "texts": ("--max-texts", int, "N", "most texts of a request (16)"),
     "steps": ("--max-steps", int, "N", "most denoising steps (1024)"),
     "draws": ("--max-draws", int, "N", "most noise draws of a likelihood (64)"),
-    "grace": ("--grace", float, "SECONDS", "seconds for running requests after a stop signal (10)"),
+    "grace": ("--grace", float, "SECONDS", "seconds for running requests after a stop signal (3)"),
 }
 
 

@@ -1,6 +1,7 @@
 """A model whose network calls go through the batcher."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -15,7 +16,8 @@ from unmask.errors import UnmaskError
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
 from unmask.model import Model
-from unmask.serve.execution.batcher import Batcher, BatchItem, Ticket
+from unmask.serve.execution.batcher import Batcher, BatchItem, Ticket, most_tokens
+from unmask.serve.execution.row_parts import joined, row_parts
 from unmask.shapes import At, LogProbabilities, Tokens
 
 
@@ -60,7 +62,9 @@ def _features(
     call = Call(tokens, condition, positions, state) if plain else None
     others |= {"positions": positions, "state": state}
     alone = partial(method.backbone.features, tokens, condition, **others)
-    return batcher.result(BatchItem(ticket, method, tokens.numel(), call, alone))
+    if call is None:
+        return batcher.result(BatchItem(ticket, method, tokens.numel(), None, alone))
+    return _in_parts(method, batcher, ticket, call, alone)
 
 
 def _log_x_theta(
@@ -76,8 +80,19 @@ def _log_x_theta(
     rows, columns = at
     flat = rows * z_t.shape[1] + columns
     call = Call(z_t, method.condition(t, z_t.device), at=flat)
-    alone = partial(method.log_x_theta, z_t, t, at)
-    return batcher.result(BatchItem(ticket, method, z_t.numel(), call, alone))
+    return _in_parts(method, batcher, ticket, call, partial(method.log_x_theta, z_t, t, at))
+
+
+def _in_parts(
+    method: Method, batcher: Batcher, ticket: Ticket, call: Call, alone: Callable[[], Tensor]
+) -> Tensor:
+    """The results of a call, one pass after the other, so that other jobs have passes in between."""
+    parts = list(row_parts(call, most_tokens(method)))
+    results = [
+        batcher.result(BatchItem(ticket, method, part.call.tokens.numel(), part.call, alone))
+        for part in parts
+    ]
+    return joined(parts, results)
 
 
 def _check_no_gradients() -> None:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -23,6 +23,11 @@ FEW_TOKENS = 1 << 14  # token budget of other devices, not measured
 PATIENCE = 0.03
 
 
+def most_tokens(method: Method) -> int:
+    """The token budget of a pass on the method's device."""
+    return MOST_TOKENS.get(method.device.type, FEW_TOKENS)
+
+
 class Stopped(BaseException):
     """Ends a job whose client disconnected or whose server shuts down."""
 
@@ -36,6 +41,9 @@ class Ticket:
 
     def __init__(self, turns: threading.Semaphore) -> None:
         self.stopped = threading.Event()
+        self.item: BatchItem | None = None  # the pending network call
+        self.running = False  # True while a thread runs the job
+        self.progress = time.monotonic()  # of the last network call or result
         self._turns, self._has_turn = turns, False
 
     def take_turn(self) -> None:
@@ -68,18 +76,39 @@ class BatchItem:
     alone: Callable[[], Tensor]
     future: "Future[Tensor]" = field(default_factory=Future)
 
+    def finish(self, result: Tensor | Exception) -> None:
+        """Sets the result, or the error of the call; a stopped job does not wait for either."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if isinstance(result, Exception):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
+
     @property
     def kind(self) -> tuple[int, ...]:
         """A key for grouping: items with equal keys can share a pass."""
         return id(self.method), self.call is None, self.call is not None and self.call.at is None
 
 
+_pass = threading.local()  # items: those of the pass that a worker computes
+
+
+def end_stopped_pass(*_: object) -> None:
+    """Raises `Stopped` in a worker whose pass has no job left; a hook of the blocks of a network."""
+    items = getattr(_pass, "items", ())
+    if items and all(item.ticket.stopped.is_set() for item in items):
+        raise Stopped
+
+
 @torch.inference_mode()
 def compute(items: Sequence[BatchItem]) -> None:
     """Computes all items in one pass and sets their results.
 
-    If the pass fails, each item is computed alone, so that an error affects its own job only.
+    If the pass fails, each item is computed alone, so that an error affects its own job only. A
+    pass whose jobs are all stopped ends at the next block of the network.
     """
+    _pass.items = items
     calls = [item.call for item in items if item.call is not None]
     method = items[0].method
     try:
@@ -88,13 +117,15 @@ def compute(items: Sequence[BatchItem]) -> None:
         computed = list(zip(items, results, strict=True))
     except Exception as error:
         if len(items) == 1:
-            items[0].future.set_exception(error)
+            items[0].finish(error)
             return
         for item in items:
             compute([item])
         return
+    except Stopped:
+        return  # no job waits for a result
     for item, result in computed:
-        item.future.set_result(result)
+        item.finish(result)
 
 
 @dataclass
@@ -135,25 +166,34 @@ class Batcher:
 
     def result(self, item: BatchItem) -> Tensor:
         """The result of an item; raises `Stopped` as soon as its job is stopped."""
+        ticket = item.ticket
         with self._changed:
-            item.ticket.check()
+            ticket.check()
             if self._closed:
                 raise Stopped
+            ticket.item = item
             self._pending.append(item)
             self._changed.notify()
-        item.ticket.end_turn()
-        result = item.future.result()
-        item.ticket.take_turn()
+        ticket.end_turn()
+        try:
+            result = item.future.result()
+        except CancelledError:
+            raise Stopped from None
+        ticket.item, ticket.progress = None, time.monotonic()
+        ticket.take_turn()
         return result
 
     def stop(self, ticket: Ticket) -> None:
-        """Stops a job: its pending call, or else its next one, raises `Stopped`."""
+        """Stops a job: its pending call, or else its next one, raises `Stopped`.
+
+        The job does not wait for a pass that is being computed.
+        """
         with self._changed:
             ticket.stopped.set()
-            mine = [item for item in self._pending if item.ticket is ticket]
-            for item in mine:
-                self._pending.remove(item)
-                item.future.set_exception(Stopped())
+            if (item := ticket.item) is not None:
+                item.future.cancel()
+                if item in self._pending:
+                    self._pending.remove(item)
 
     def close(self) -> None:
         """Stops the workers and all waiting jobs."""
@@ -162,7 +202,7 @@ class Batcher:
             left, self._pending = self._pending, deque()
             self._changed.notify_all()
         for item in left:
-            item.future.set_exception(Stopped())
+            item.future.cancel()
         for thread in self._threads:
             thread.join()
 
@@ -197,8 +237,7 @@ def next_batch(pending: deque[BatchItem], workers: int) -> list[BatchItem]:
         return [first]
     others = [one for one in pending if one.kind == first.kind]
     total = first.tokens + sum(one.tokens for one in others)
-    most = MOST_TOKENS.get(first.method.device.type, FEW_TOKENS)
-    room = min(most, -(-total // workers)) - first.tokens
+    room = min(most_tokens(first.method), -(-total // workers)) - first.tokens
     taken = [first]
     for one in others:
         if one.tokens <= room:

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,11 +15,18 @@ from unmask.errors import unknown
 from unmask.model import Model
 from unmask.runtime.cores import available_cores
 from unmask.serve.execution.batched_model import batched_model
-from unmask.serve.execution.batcher import Batcher, Counts, Stopped, Ticket
+from unmask.serve.execution.batcher import (
+    Batcher,
+    Counts,
+    Stopped,
+    Ticket,
+    end_stopped_pass,
+)
+from unmask.serve.execution.result_queue import END, ResultQueue
 from unmask.serve.limits import check_capacity
 
 T = TypeVar("T")
-AHEAD = 32  # unread results of a job; it waits before it makes more
+STALL = 1.0  # seconds that a stopped job may take to end
 
 
 class Busy(Exception):
@@ -28,10 +35,6 @@ class Busy(Exception):
 
 class Closing(Exception):
     """The engine shuts down: it refuses new jobs and stops running ones."""
-
-
-class TimedOut(Exception):
-    """A job exceeded the time limit."""
 
 
 class Engine:
@@ -60,7 +63,8 @@ class Engine:
         self.models = dict(models)
         self.timeout = timeout
         self._limit = active + waiting
-        self._tickets: set[Ticket] = set()
+        self._queues: dict[Ticket, ResultQueue[Any]] = {}  # of running and waiting jobs
+        self._progress = time.monotonic()  # the last end of a job
         self._lock = threading.Lock()
         self._closing = False
         on_cpu = all(model.device.type == "cpu" for model in self.models.values())
@@ -70,6 +74,12 @@ class Engine:
         self._batcher = Batcher(workers or (available_cores() if on_cpu else 1))
         self._pool = ThreadPoolExecutor(active, "job")
         self._turns = threading.Semaphore(1 if on_cpu else active)
+        self._hooks = [
+            block.register_forward_pre_hook(end_stopped_pass)
+            for model in self.models.values()
+            for name in ("blocks", "encoder")
+            for block in getattr(model.method.backbone, name, ())
+        ]
 
     async def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncGenerator[T, None]:
         """The results of a job, as it makes them.
@@ -78,11 +88,18 @@ class Engine:
         """
         if model not in self.models:
             raise unknown("model", model, self.models)
-        queue = _ResultQueue[T](asyncio.get_running_loop(), self._admit(), job)
+        queue = self._admit(job)
         limit = None if self.timeout is None else time.monotonic() + self.timeout
-        future = self._pool.submit(self._work, self.models[model], queue)
         try:
-            while (item := await queue.next(limit)) is not _END:
+            future = self._pool.submit(self._work, self.models[model], queue)
+        except RuntimeError:
+            self._leave(queue.ticket)
+            queue.ticket.stopped.set()  # the pool may run the job later
+            raise Busy(
+                "the server cannot start a thread for the request: try again later"
+            ) from None
+        try:
+            while (item := await queue.next(limit)) is not END:
                 yield item
         finally:
             self._batcher.stop(queue.ticket)
@@ -99,12 +116,38 @@ class Engine:
     @property
     def jobs(self) -> int:
         """The number of running and waiting jobs."""
-        return len(self._tickets)
+        return len(self._queues)
+
+    @property
+    def running(self) -> int:
+        """The number of jobs that have a thread."""
+        return sum(ticket.running for ticket in list(self._queues))
+
+    @property
+    def stopped(self) -> int:
+        """The number of running jobs that are stopped and have not ended yet."""
+        return sum(ticket.running and ticket.stopped.is_set() for ticket in list(self._queues))
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since a running job last made progress or ended; 0 if no job runs."""
+        times = [ticket.progress for ticket in list(self._queues) if ticket.running]
+        return time.monotonic() - max(*times, self._progress) if times else 0.0
+
+    @property
+    def stalled(self) -> bool:
+        """True if jobs run and none has made progress for longer than the time limit of a job."""
+        return self.timeout is not None and self.idle_seconds > self.timeout + STALL
 
     @property
     def full(self) -> bool:
         """True if another job would be refused."""
         return self.jobs >= self._limit
+
+    @property
+    def ready(self) -> bool:
+        """True if another job would be accepted."""
+        return not (self.full or self.closing or self.stalled)
 
     @property
     def counts(self) -> Counts:
@@ -125,7 +168,7 @@ class Engine:
         """Refuses new jobs, waits up to `grace` seconds for the running ones, and stops the rest."""
         self._closing = True
         end = time.monotonic() + grace
-        while self._tickets and time.monotonic() < end:
+        while self._queues and time.monotonic() < end:
             await asyncio.sleep(0.02)
         self._stop_all()
 
@@ -135,6 +178,8 @@ class Engine:
         self._stop_all()
         self._batcher.close()
         self._pool.shutdown()
+        for hook in self._hooks:
+            hook.remove()
         torch.set_num_threads(self._threads_before)
 
     def __enter__(self) -> "Engine":
@@ -143,37 +188,43 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _admit(self) -> Ticket:
+    def _admit(self, job: Callable[[Model], Iterator[T]]) -> ResultQueue[T]:
         with self._lock:
             if self._closing:
-                raise Closing("the server is shutting down")
+                raise _closing()
             if self.full:
                 raise Busy(f"the server is full, with {self.jobs} requests: try again later")
             ticket = Ticket(self._turns)
-            self._tickets.add(ticket)
-            return ticket
+            queue = ResultQueue[T](asyncio.get_running_loop(), ticket, job)
+            self._queues[ticket] = queue
+            return queue
 
     def _leave(self, ticket: Ticket) -> None:
         with self._lock:
-            self._tickets.discard(ticket)
+            self._queues.pop(ticket, None)
+        if ticket.running:
+            self._progress = time.monotonic()
 
     def _stop_all(self) -> None:
         with self._lock:
-            tickets = list(self._tickets)
-        for ticket in tickets:
-            self._batcher.stop(ticket)
+            queues = list(self._queues.values())
+        for queue in queues:
+            self._batcher.stop(queue.ticket)
+            queue.release()
+            queue.finish(_closing())  # the reader does not wait for the end of the job's thread
 
-    def _work(self, model: Model, queue: "_ResultQueue[T]") -> None:
+    def _work(self, model: Model, queue: ResultQueue[T]) -> None:
         """Runs a job in its thread and queues its results."""
-        end: Any = _END
+        end: Any = END
         try:
             queue.ticket.check()
+            queue.ticket.running, queue.ticket.progress = True, time.monotonic()
             assert queue.job is not None
             with cancelled_by(queue.ticket.check):
                 for item in queue.job(batched_model(model, self._batcher, queue.ticket)):
                     queue.put(item)
         except Stopped:
-            end = Closing("the server is shutting down")
+            end = _closing()
         except Exception as error:
             end = error
         finally:
@@ -182,57 +233,5 @@ class Engine:
             queue.finish(end)
 
 
-_END: Any = object()
-
-
-class _ResultQueue(Generic[T]):
-    """A queue of results from a job's thread to the event loop."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        ticket: Ticket,
-        job: Callable[[Model], Iterator[T]],
-    ) -> None:
-        self.ticket = ticket
-        self.job: Callable[[Model], Iterator[T]] | None = job
-        self._loop = loop
-        self._items: asyncio.Queue[T | Exception] = asyncio.Queue()
-        self._room = threading.Semaphore(AHEAD)
-
-    async def next(self, limit: float | None) -> Any:
-        """The next result; raises the error of the job."""
-        wait = None if limit is None else max(0.0, limit - time.monotonic())
-        try:
-            async with asyncio.timeout(wait):  # asyncio.wait_for can lose a cancellation
-                item = await self._items.get()
-        except TimeoutError:
-            raise TimedOut(
-                "the request exceeded the time limit: use fewer texts, tokens or steps"
-            ) from None
-        self._room.release()
-        if isinstance(item, Exception):
-            raise item
-        return item
-
-    def put(self, item: T) -> None:
-        """Adds a result; waits while `AHEAD` results are unread."""
-        if not self._room.acquire(blocking=False):
-            self.ticket.end_turn()
-            self._room.acquire()
-        self.ticket.check()
-        self._send(item)
-
-    def finish(self, end: Any) -> None:
-        """Adds the end of the job, or its error."""
-        self._send(end)
-
-    def release(self) -> None:
-        """Ends the wait of `put` after the reader has left; the job then finds that it is stopped."""
-        self._room.release()
-
-    def _send(self, item: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
-        except RuntimeError:  # the event loop is closed: stop the job
-            self.ticket.stopped.set()
+def _closing() -> Closing:
+    return Closing("the server is shutting down")
