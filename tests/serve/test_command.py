@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -121,3 +123,43 @@ def test_the_command_serves_and_ends_at_a_signal(tmp_path):
         log = running.stderr.read()
         assert "Traceback" not in log
         assert "INFO GET /v1/models 401 " in log and "INFO POST /v1/stream 200 " in log
+
+
+STUCK_JOB = """
+import threading, sys
+from unmask.model import Model
+Model.fill = lambda *given, **more: threading.Event().wait(600)
+from unmask.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "stop"),
+    [("serve", signal.SIGTERM), ("serve", signal.SIGINT), ("play", signal.SIGINT)],
+)
+def test_a_request_that_cannot_be_ended_does_not_keep_the_process(tmp_path, command, stop):
+    random_model().save(tmp_path / "words")
+    arguments = [command, str(tmp_path / "words"), "--port", "0"]
+    arguments += ["--no-browser"] if command == "play" else ["--grace", "0.3"]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    running = subprocess.Popen(
+        [sys.executable, "-c", STUCK_JOB, *arguments], env=environment, **options
+    )
+    with running, ThreadPoolExecutor(1) as pool:
+        line = running.stdout.readline()
+        url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
+        asked = pool.submit(httpx.post, f"{url}/v1/fill", json={"text": "A [MASK]."}, timeout=30)
+        while httpx.get(f"{url}/healthz").json()["jobs"] == 0:
+            time.sleep(0.01)
+        begun = time.monotonic()
+        running.send_signal(stop)
+        assert asked.result().status_code == 503  # its client gets a response all the same
+        assert running.wait(20) == 1
+        assert time.monotonic() - begun < 5
+        assert (
+            running.stderr.read()
+            .splitlines()[-1]
+            .startswith("unmask: error: a request did not end within")
+        )

@@ -16,8 +16,10 @@ from unmask.errors import UnmaskError
 from unmask.samplers import confidence as order
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.serve.execution import batcher as batching
+from unmask.serve.execution import engine as engines
 from unmask.serve.execution.engine import Busy, Closing, Engine
 from unmask.serve.execution.result_queue import AHEAD, TimedOut
+from unmask.serve.execution.row_parts import joined, row_parts
 
 # analytic needs scores
 ANY_ORDER = [name for name in MASK_SAMPLERS if name != "analytic"]
@@ -437,3 +439,119 @@ def test_a_worker_survives_every_error_of_its_network(models, monkeypatch):
             with pytest.raises(ValueError, match="zip"):
                 together(engine, [("words", work)])
         assert together(engine, [("words", work)])
+
+
+def test_a_call_of_many_rows_is_computed_in_parts_with_the_same_bits(models, monkeypatch):
+    asked = [
+        ("words", job("generate", "The", length=20, seed=1, n=5)),
+        ("timed", job("fill", "Tom [MASK:7] end.", n=4, seed=2)),
+        ("words", job("perplexity", ["The cat sat.", "A dog."], seed=3, draws=8)),
+        ("reader", job("generate", "A", length=12, seed=4, n=3)),
+    ]
+    found, sizes = [], []
+    real = batching.packed_pass
+
+    def recorded(method, calls):
+        sizes.append(sum(call.tokens.numel() for call in calls))
+        return real(method, calls)
+
+    monkeypatch.setattr(batching, "packed_pass", recorded)
+    for most in (512, 40):
+        monkeypatch.setitem(batching.MOST_TOKENS, "cpu", most)
+        sizes.clear()
+        with Engine(models, workers=1) as engine:
+            results = [together(engine, [one])[0][0] for one in asked]
+        found.append([str(content(one)) for texts in results[:2] for one in texts])
+        found[-1] += [str((results[2].nats, results[2].error)), *map(str, map(content, results[3]))]
+        assert (max(sizes) <= 40) == (most == 40)
+    assert found[0] == found[1]
+
+
+def test_parts_of_a_call_keep_the_order_of_its_tokens():
+    tokens, at = torch.arange(24).view(6, 4), torch.tensor([21, 3, 8, 9, 2])
+    whole = Call(tokens, torch.arange(6.0), at=at)
+    parts = list(row_parts(whole, 8))
+    assert [len(part.call.at) for part in parts] == [2, 2, 1]
+    results = [part.call.tokens.flatten()[part.call.at] for part in parts]
+    assert joined(parts, results).tolist() == at.tolist()
+    assert parts[1].call.condition.tolist() == [2, 3]
+    parts = list(row_parts(whole._replace(at=None), 11))
+    assert torch.equal(joined(parts, [part.call.tokens for part in parts]), tokens)
+    for one in (whole._replace(at=at[:0]), whole._replace(state=object())):
+        (only,) = row_parts(one, 4)
+        assert only.call is one
+
+
+@pytest.mark.parametrize("end", ["time limit", "client"])
+def test_a_slot_is_free_while_the_pass_of_its_stopped_job_is_computed(models, monkeypatch, end):
+    """The job does not wait for the pass, and the pass ends at the next block."""
+    inside, left, blocks = threading.Event(), threading.Event(), []
+    real = type(models["words"].method.backbone.blocks[0]).forward
+
+    def slowly(self, *given, **more):
+        blocks.append(1)
+        inside.set()
+        left.wait(20)
+        return real(self, *given, **more)
+
+    async def ask(engine: Engine) -> None:
+        asking = asyncio.ensure_future(all_of(engine, "words", job("generate", "T", length=8)))
+        await asyncio.to_thread(inside.wait, 20)
+        if end == "client":
+            asking.cancel()
+        with pytest.raises(TimedOut if end == "time limit" else asyncio.CancelledError):
+            await asking
+        async with asyncio.timeout(1):
+            while engine.jobs:
+                await asyncio.sleep(0.01)
+
+    with Engine(models, timeout=0.3 if end == "time limit" else 20, workers=1) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(models["words"].method.backbone.blocks[0]), "forward", slowly)
+            asyncio.run(ask(engine))
+            left.set()
+            while engine._batcher.counts.passes == 0:
+                time.sleep(0.01)
+        assert len(blocks) == 1
+        assert together(engine, [("words", job("generate", "T", length=8, seed=1))])
+    assert not models["words"].method.backbone.blocks[0]._forward_pre_hooks
+
+
+def test_an_engine_whose_jobs_make_no_progress_is_stalled(models, monkeypatch):
+    hold = threading.Event()
+
+    def stuck(model):
+        hold.wait(20)
+        yield 1
+
+    async def ask(engine: Engine) -> None:
+        assert engine.idle_seconds == 0
+        for _ in range(2):
+            with pytest.raises(TimedOut):
+                await all_of(engine, "words", stuck)
+        assert (engine.running, engine.stopped, engine.jobs) == (2, 2, 2)
+        assert not engine.stalled and engine.full and not engine.ready
+        await asyncio.sleep(0.6)
+        assert engine.stalled and engine.idle_seconds > 0.6
+        hold.set()
+        while engine.jobs:
+            await asyncio.sleep(0.01)
+        assert not engine.stalled and engine.ready
+        assert await all_of(engine, "words", job("generate", "T", length=8))
+
+    monkeypatch.setattr(engines, "STALL", 0.4)
+    with Engine(models, active=2, waiting=0, timeout=0.2) as engine:
+        asyncio.run(ask(engine))
+
+
+def test_a_job_without_a_thread_is_refused_and_leaves_its_place(models, monkeypatch):
+    def none(*given):
+        raise RuntimeError("can't start new thread")
+
+    with Engine(models, active=1, waiting=0) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(engine._pool, "submit", none)
+            with pytest.raises(Busy, match="cannot start a thread"):
+                together(engine, [("words", job("generate", "T", length=8))])
+        assert engine.jobs == 0
+        assert together(engine, [("words", job("generate", "T", length=8))])

@@ -16,13 +16,14 @@ from fastapi import APIRouter
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live import Live, live
+from live import Live, eventually, live
 
 from unmask.errors import UnmaskError
 from unmask.serve.app import create_app
+from unmask.serve.connection import PROBE
 from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import ServerLimits, host_name, is_loopback
-from unmask.serve.responses import Events
+from unmask.serve.responses import Events, Json, event
 
 TOKEN = "a token that nobody can guess"
 LONG = {"prompt": "The", "length": 2000, "seed": 1}  # of /v1/stream: many seconds of work
@@ -255,6 +256,108 @@ def test_a_slow_request_times_out(models):
                 time.sleep(0.05)
 
 
+# Clients that shut down their writing side
+
+
+def half_closed(server: Live, data: bytes) -> bytes:
+    """The response to a client that sends data and then shuts down its writing side."""
+    with connected(server, 20) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def raw(path: str, body: dict, version: str = "1.1") -> bytes:
+    data = json.dumps(body)
+    head = f"POST {path} HTTP/{version}\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(data)}\r\n\r\n{data}".encode()
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_client_that_shuts_down_its_writing_side_gets_its_response(models, version):
+    health = f"GET /healthz HTTP/{version}\r\nHost: localhost\r\n\r\n".encode()
+    with serving(models) as server:
+        answer = half_closed(server, raw("/v1/fill", FILL, version))
+        assert b" 200 OK" in answer and b'"object":"fill"' in answer
+        assert half_closed(server, health).count(b'"status":"ok"') == 1
+        if version == "1.1":  # two requests at once
+            assert half_closed(server, health + raw("/v1/fill", FILL)).count(b"200 OK") == 2
+            assert half_closed(server, health + b"POST /v1/fi").count(b"200 OK") == 1
+        assert half_closed(server, raw("/v1/fill", FILL, version)[:-3]) == b""  # not complete
+        assert server.until_idle()
+
+
+@pytest.fixture
+def slow() -> Iterator[tuple[APIRouter, threading.Event]]:
+    """Routes that respond after an event: a plain response, and a stream between its events."""
+    routes, hold = APIRouter(), threading.Event()
+
+    async def held() -> None:
+        while not hold.is_set():
+            await asyncio.sleep(0.01)
+
+    @routes.post("/slow", response_model=None)
+    async def plain() -> Json:
+        await held()
+        return Json({"slow": 1})
+
+    @routes.post("/events", response_model=None)
+    async def stream() -> Events:
+        async def pieces():
+            yield event({"first": 1})
+            await held()
+            yield event({"last": 1})
+
+        return Events(pieces())
+
+    yield routes, hold
+    hold.set()
+
+
+def open_requests(server: Live) -> int:
+    return len(server.server.server_state.tasks)
+
+
+@pytest.mark.parametrize("path", ["/slow", "/events"])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_half_closed_client_is_told_from_one_that_left(models, slow, path, leaves):
+    routes, hold = slow
+    with Engine(models, workers=1) as engine, live(engine, [routes]) as server:
+        connection = connected(server, 20)
+        connection.sendall(raw(path, {}))
+        assert eventually(lambda: open_requests(server) == 1)
+        if path == "/events":
+            while b"first" not in connection.recv(65536):
+                pass
+        connection.shutdown(socket.SHUT_WR)
+        time.sleep(4 * PROBE)
+        assert open_requests(server) == 1
+        if leaves:
+            connection.close()
+            assert eventually(lambda: open_requests(server) == 0, 1 + PROBE)
+            return
+        hold.set()
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+        connection.close()
+        interim, comment = b"HTTP/1.1 100 Continue\r\n\r\n", b":\n\n"
+        assert b"".join(parts).count(interim if path == "/slow" else comment) >= 2
+        assert (b'"slow":1' if path == "/slow" else b'"last":1') in b"".join(parts)
+        assert eventually(lambda: open_requests(server) == 0)
+
+
+def test_an_old_client_that_shuts_down_its_writing_side_waits_a_second(models, slow):
+    """HTTP/1.0 has no interim response, so nothing shows if the client is there."""
+    routes, _ = slow
+    with Engine(models, workers=1) as engine, live(engine, [routes]) as server:
+        assert half_closed(server, raw("/slow", {}, "1.0")) == b""
+        assert eventually(lambda: open_requests(server) == 0)
+
+
 # Capacity and disconnected clients
 
 
@@ -273,8 +376,10 @@ def test_over_capacity_requests_are_refused_at_once(models):
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.json()["error"]["type"] == "rate_limit_error"
-        health = httpx.get(f"{server.url}/healthz")
+        health, ready = (httpx.get(f"{server.url}/{name}") for name in ("healthz", "readyz"))
         assert health.status_code == 200 and health.json()["status"] == "full"
+        assert ready.status_code == 503 and ready.json() == health.json()
+        assert "unmask_ready 0.0" in httpx.get(f"{server.url}/metrics").text
 
 
 def test_the_job_of_a_disconnected_client_ends(models):
