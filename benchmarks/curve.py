@@ -44,7 +44,7 @@ from unmask.likelihood.estimate import likelihood
 from unmask.methods.mdlm import MDLM
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast
-from unmask.training.trainer import Trainer
+from unmask.training.trainer import Trainer, TrainingRun
 from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
 
@@ -143,10 +143,8 @@ class Run:
         """The package's own trainer."""
         with TemporaryDirectory() as folder:
             say = lambda message: print(message, file=sys.stderr, flush=True)  # noqa: E731
-            trainer = Trainer(
-                self.method, self.loader, self.training, Path(folder), self.args.seed, {},
-                self.bound, say=say,
-            )  # fmt: skip
+            run = TrainingRun(Path(folder), self.args.seed, say=say)
+            trainer = Trainer(self.method, self.loader, self.training, run, validate=self.bound)
             trainer.fit()
             for line in JsonLines(Path(folder) / "log.jsonl").read():
                 if "loss" in line:

@@ -27,7 +27,7 @@ from unmask.data.rows.first_rows import FirstRows
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood
 from unmask.training.checkpoints.background_writer import BackgroundWriter, Parts
-from unmask.training.trainer import Trainer
+from unmask.training.trainer import Trainer, TrainingRun
 
 
 class Timed(BackgroundWriter):
@@ -86,8 +86,8 @@ def measure(config: RunConfig, data: Data, kind: type[Timed]) -> dict[str, Any]:
 
     with TemporaryDirectory() as folder:
         loader = Loader(data.train, config.training.batch, config.seed)
-        parts = (config.training, Path(folder), config.seed, to_dict(config), validate)
-        trainer = Trainer(method, loader, *parts, say=lambda line: None)
+        run = TrainingRun(Path(folder), config.seed, to_dict(config), lambda line: None)
+        trainer = Trainer(method, loader, config.training, run, validate=validate)
         saver = trainer.saver = trainer.checkpointer.saver = kind(
             Path(folder), trainer.saver.retention
         )

@@ -26,7 +26,7 @@ from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS
 from unmask.training.logs.run_log import read_log
-from unmask.training.trainer import Trainer
+from unmask.training.trainer import Trainer, TrainingRun
 from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
 
@@ -132,7 +132,7 @@ def train(
     loader = RandomBatches(setting, settled, log_every, wait)
     with TemporaryDirectory() as folder:
         reset_peak()
-        Unsaved(method, loader, config, Path(folder), 0, {}, say=_aside).fit()
+        Unsaved(method, loader, config, TrainingRun(Path(folder), say=_aside)).fit()
         lines = read_log(Path(folder))
     counted = [line["tokens_per_second"] for line in lines if line["step"] > settled]
     rate = statistics.median(counted)

@@ -34,7 +34,7 @@ from unmask.training import muon, trainer
 from unmask.training.distributed import ddp_fsdp as _  # noqa: F401  # before the forks
 from unmask.training.distributed.process_group import ProcessGroup, joined
 from unmask.training.signals import Interrupted
-from unmask.training.trainer import Trainer
+from unmask.training.trainer import Trainer, TrainingRun
 from unmask.training.training_config import DistributedConfig, TrainingConfig
 from unmask.vocabulary import Vocabulary
 
@@ -140,9 +140,8 @@ def train(job: dict[str, Any]) -> None:
     with joined(distributed, torch.device("cpu")) as group:
         rows = Rows(group, run, fault)
         fingerprint = {"training": asdict(config), "distributed": asdict(distributed)}
-        Trainer(
-            method, rows, config, run, 3, fingerprint, say=said, distributed=distributed, group=group
-        ).fit()  # fmt: skip
+        place = TrainingRun(run, 3, fingerprint, said, group, distributed)
+        Trainer(method, rows, config, place).fit()
 
 
 def said(message: str) -> None:

@@ -20,7 +20,7 @@ from unmask.diffusion.time_sampler import RowNoise, Uniform
 from unmask.files.jsonl import JsonLines
 from unmask.methods.method import Losses, Method
 from unmask.randomness import RowStream
-from unmask.training.trainer import Trainer
+from unmask.training.trainer import Trainer, TrainingRun
 from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
 
@@ -120,20 +120,16 @@ def trainer(
         noise = method.noise(RowStream(1, 0, range(8), 8), valid)
         return TinyResult(float(method.nll(x, valid, noise).total / valid.sum()))
 
-    return Trainer(
-        method,
-        given.pop("loader", TinyLoader(delay)),
-        config,
-        run,
-        **{
-            "seed": 3,
-            "fingerprint": {"seed": 3, "training": asdict(config)},
-            "validate": validate,
-            "sample": lambda: ["a", "b"],
-            "say": lambda line: None,
-            **given,
-        },
-    )
+    named = {name: given.pop(name) for name in {"seed", "fingerprint", "say"} & given.keys()}
+    identity = {
+        "seed": 3,
+        "fingerprint": {"seed": 3, "training": asdict(config)},
+        "say": lambda line: None,
+        **named,
+    }
+    between = {"validate": validate, "sample": lambda: ["a", "b"], **given}
+    loader = between.pop("loader", TinyLoader(delay))
+    return Trainer(method, loader, config, TrainingRun(run, **identity), **between)
 
 
 def train_in_child(run: Path) -> int:

@@ -8,7 +8,7 @@ uninterrupted one.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,27 @@ from unmask.training.train_state import TrainingState, ValidationResult
 from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 
+@dataclass(frozen=True)
+class TrainingRun:
+    """The folder of a run, its identity, its processes and its messages.
+
+    Args:
+        folder: the run folder.
+        seed: the seed of noise and dropout.
+        fingerprint: the run configuration; a resumed run must have the same.
+        say: prints a line.
+        group: the process group; one process by default.
+        distributed: the section `distributed` of a run configuration.
+    """
+
+    folder: Path
+    seed: int = 0
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+    say: Callable[[str], None] = print
+    group: ProcessGroup = field(default_factory=ProcessGroup)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
+
+
 class Trainer:
     """Trains a method in a run folder, or resumes there.
 
@@ -59,15 +80,10 @@ class Trainer:
         method: the method to train, with its backbone.
         loader: the batches.
         config: the section `training` of a run configuration.
-        run: the run folder.
-        seed: the seed of noise and dropout.
-        fingerprint: the run configuration; a resumed run must have the same.
+        run: the folder and the identity of the run.
         validate: measures the validation bound; None = no validation.
         sample: generates texts for the log; None = no samples.
-        say: prints a line.
         auto_batch: True to search for the largest micro-batch that fits.
-        distributed: the section `distributed`; None = one process.
-        group: the process group; None = one process.
         stream: the loader of a streamed corpus, whose position checkpoints hold.
     """
 
@@ -76,23 +92,17 @@ class Trainer:
         method: Method,
         loader: BatchSource,
         config: TrainingConfig,
-        run: Path,
-        seed: int,
-        fingerprint: dict[str, Any],
+        run: TrainingRun,
+        *,
         validate: Callable[[], ValidationResult] | None = None,
         sample: Callable[[], list[str]] | None = None,
-        say: Callable[[str], None] = print,
         auto_batch: bool = False,
-        distributed: DistributedConfig | None = None,
-        group: ProcessGroup | None = None,
         stream: StreamLoader | None = None,
     ) -> None:
         self.device = local_device(resolve_device(config.device))
         config = replace(config, precision=resolve_precision(config.precision, self.device))
-        self.group = group or ProcessGroup()
-        self.strategy = choose_strategy(
-            distributed or DistributedConfig(), self.group, self.device, config.precision
-        )
+        self.group, folder = run.group, run.folder
+        self.strategy = choose_strategy(run.distributed, self.group, self.device, config.precision)
         if auto_batch and not self.strategy.retries:
             raise UnmaskError(
                 "--auto-batch works in one process only: set distributed.strategy plain"
@@ -101,26 +111,26 @@ class Trainer:
         method.begin_training()
         self.method = method  # for validation and sampling
         self.trained = self.strategy.place(method)  # the same object, unless FSDP shards it
-        self.loader, self.config, self.run = loader, config, run
+        self.loader, self.config, self.run = loader, config, folder
         self.validate, self.sample = validate, sample
-        self.say = say if self.group.main else _silence
+        self.say = run.say if self.group.main else _silence
         self.optimizer = OPTIMIZERS[config.optimizer](self.trained, config)
         self.ema = EMA(self.trained, config.ema) if config.ema else None
         rows = self.group.share(config.batch)  # this process's rows of the global batch
         self.optimizer_step = OptimizerStep(
             self.trained, self.optimizer, self.strategy, config.clip
         )
-        self.train_step = TrainStep(self.optimizer_step, loader, rows, config.batch, seed)
+        self.train_step = TrainStep(self.optimizer_step, loader, rows, config.batch, run.seed)
         self.state = TrainingState()
         self.losses: list[Tensor] = []  # [2] each: loss and norm, perhaps not computed yet
         snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
         self.saver = BackgroundWriter(
-            run, Retention(config.keep, config.keep_best, config.keep_every)
+            folder, Retention(config.keep, config.keep_best, config.keep_every)
         )
         self.checkpointer = Checkpointer(
-            run, fingerprint, snapshot, self.saver, self.group, self.say, stream
+            folder, run.fingerprint, snapshot, self.saver, self.group, self.say, stream
         )
-        self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, say)
+        self.micro = MicroBatch(len(rows), config.micro_batch, auto_batch, run.say)
         self.graph_step = self._graph_step() if config.cuda_graph else None
         self.signals = Signals()
         self.start: ValidationResult | None = None  # the validation of the initial weights
