@@ -48,7 +48,7 @@ test-all: lint
 	$(PYTEST) -m '' --cov --cov-report=
 	@printf 'lines that the tests reach, in percent: '
 	@$(VENV)/bin/python -m coverage report --format=total
-	$(VENV)/bin/python benchmarks/smoke.py
+	$(VENV)/bin/python benchmarks/speed smoke
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check

@@ -1,12 +1,10 @@
-"""Matrix rate, bandwidth, clock and peak memory of a machine, and files of JSON lines for measurements."""
+"""Matrix rate, bandwidth, clock and peak memory of a machine."""
 
 import gc
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -87,38 +85,6 @@ def _forget() -> None:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
     reset_peak()
-
-
-class Report:
-    """Prints one JSON line for each row and appends it to a file if one is given."""
-
-    def __init__(self, file: Path | None, figures: int = 5) -> None:
-        self.file, self.figures = file, figures  # further figures would be noise
-        self.rows: dict[str, dict[str, Any]] = {}
-        if file:
-            file.parent.mkdir(parents=True, exist_ok=True)
-
-    def write(self, row: dict[str, Any]) -> None:
-        row = {key: self._short(value) for key, value in row.items()}
-        line = json.dumps(row)
-        print(line, flush=True)
-        if self.file:
-            with self.file.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-        self.rows[row["row"]] = row
-
-    def _short(self, value: Any) -> Any:
-        return float(f"{value:.{self.figures}g}") if isinstance(value, float) else value
-
-
-def read_rows(*files: Path) -> list[dict[str, Any]]:
-    """The rows of files that `Report` wrote. A line that an interruption has cut is left out."""
-    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
-    rows = []
-    for line in lines:
-        with suppress(json.JSONDecodeError):
-            rows += [json.loads(line)] if line.startswith("{") else []
-    return rows
 
 
 def machine_row(tiny: bool) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import operations
 import torch
-from machine import DEVICE, peak_gib, reset_peak, wall_seconds
-from operations import Setting
 from torch import Tensor, nn
 
+from benchmarks import operations
+from benchmarks.machine import DEVICE, peak_gib, reset_peak, wall_seconds
+from benchmarks.operations import Setting
 from unmask.backbones.causal import Causal
 from unmask.backbones.dit import DiT
 from unmask.diffusion.schedule import LogLinear

@@ -22,14 +22,11 @@ from unmask.cli import build_parser
 ROOT = Path(__file__).parents[1]
 OUTSIDE = {  # pages of the repository that are not in docs/, and their places in the site
     "README.md": "index.md",
-    **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md")},
+    **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md")},
     **{
         name: name
-        for name in (
-            *("benchmarks/README.md", "benchmarks/quality.md", "benchmarks/stories.md"),
-            *("benchmarks/baselines.md", "benchmarks/dna.md"),
-            "examples/README.md",
-        )
+        for page in sorted((ROOT / "benchmarks").rglob("*.md"))
+        for name in [page.relative_to(ROOT).as_posix()]
     },
 }
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")

@@ -53,7 +53,7 @@ OF_EXTENSIONS = sorted(EXTENSIONS.glob("*.md"))
 LINKED = [
     *PAGES,
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md")),
-    *sorted((ROOT / "benchmarks").glob("*.md")),
+    *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
 COMPONENTS = [METHODS, SCHEDULES, TIME_SAMPLERS, BACKBONES]
 COMPLETE = shipped.names() == list(shipped.NAMES)

@@ -1,7 +1,7 @@
 """Passes over a small text: the held-out bound of MDLM and of an autoregressive model after each pass.
 
-    python benchmarks/learning/passes.py --runs runs/passes --out benchmarks/learning/passes.jsonl --processes 4
-    python benchmarks/learning/passes.py --table benchmarks/learning/passes.jsonl --plot docs/images/passes.png
+    python benchmarks/learning passes --runs runs/passes --out benchmarks/learning/passes.jsonl --processes 4
+    python benchmarks/learning passes --table benchmarks/learning/passes.jsonl --plot docs/images/passes.png
 
 Both methods train on the same rows of Python's standard library with the recipe `code`, for several horizons: the
 learning rate falls to zero at the end of each. A run is validated 16 times. With `--seconds` the script ends in time, and
@@ -216,7 +216,3 @@ def main() -> None:
             plot(read(args.table), args.plot)
     else:
         train(args)
-
-
-if __name__ == "__main__":
-    main()

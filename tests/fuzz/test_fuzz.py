@@ -1,20 +1,17 @@
-"""Some hostile files for each loader; `benchmarks/fuzz.py` gives the loaders 12,500."""
+"""Some hostile files for each loader; `benchmarks/reliability/fuzz.py` gives the loaders 12,500."""
 
-import runpy
+import importlib
 import signal
 from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def fuzz(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    script = runpy.run_path(str(BENCHMARKS / "fuzz.py"))
-    before = signal.signal(signal.SIGALRM, script["stop"])
-    yield script["fuzz"]
+def fuzz():
+    script = importlib.reload(importlib.import_module("benchmarks.reliability.fuzz"))
+    before = signal.signal(signal.SIGALRM, script.stop)
+    yield script.fuzz
     signal.signal(signal.SIGALRM, before)
 
 

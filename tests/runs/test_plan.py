@@ -1,13 +1,13 @@
 """unmask plan: its arithmetic against measured rows, and its output."""
 
 import re
-import runpy
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks import operations
+from benchmarks.speed import plan as predictions
 from unmask.backbones.dit import DiT
 from unmask.cli import main
 from unmask.config.run_config import load_recipe, resolve
@@ -16,14 +16,13 @@ from unmask.runs import plan as arithmetic
 from unmask.runs.plan import GIB, Machine, memory, pass_seconds, plan, step_bytes, work_of
 from unmask.vocabulary import Vocabulary
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 BILLION = [("backbone.size", ""), ("backbone.width", "2048"), ("backbone.depth", "16")]
 BILLION += [("backbone.heads", "32")]
 
 
 def test_every_measured_row_is_predicted_within_15_percent(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["plan.py"])
-    runpy.run_path(str(BENCHMARKS / "plan.py"), run_name="__main__")
+    predictions.main()
     out = capsys.readouterr().out
     assert len(re.findall(r"^\| .*train", out, re.MULTILINE)) == 14
     for name, fitted, ours in re.findall(
@@ -37,7 +36,7 @@ def test_the_check_can_fail(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["plan.py"])
     monkeypatch.setattr(arithmetic, "TRAFFIC", 2.5 * arithmetic.TRAFFIC)
     with pytest.raises(SystemExit, match="more than 15%"):
-        runpy.run_path(str(BENCHMARKS / "plan.py"), run_name="__main__")
+        predictions.main()
 
 
 def test_parameters_are_those_of_the_network():
@@ -48,10 +47,7 @@ def test_parameters_are_those_of_the_network():
     assert work.body == sum(p.numel() for p in network.blocks.parameters())
 
 
-def test_operations_are_those_of_the_benchmarks(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import operations
-
+def test_operations_are_those_of_the_benchmarks():
     work = work_of(resolve({}, [("backbone.size", "small"), ("data.length", "1024")]), 50_257)
     assert sum(work.operations().values()) == operations.training(operations.Setting())
 

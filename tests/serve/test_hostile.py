@@ -1,17 +1,12 @@
-"""A small part of benchmarks/hostile.py: no request breaks the server."""
+"""A small part of benchmarks/reliability/hostile.py: no request breaks the server."""
 
 import random
-import sys
-from pathlib import Path
 
 import httpx
 from live import live
 
+from benchmarks.reliability.hostile import Outcome, attack, fixed, generated, hand_made
 from unmask.serve.execution.engine import Engine
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from hostile import Outcome, attack, fixed, generated, hand_made
 
 # always sent, with a sample of the others
 ALWAYS = ("deep", "large", "many gaps", "unknown fields", "path")

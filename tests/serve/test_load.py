@@ -1,16 +1,11 @@
-"""A small part of benchmarks/serving.py: many streams at once, each with the text of the request alone."""
+"""A small part of benchmarks/speed/serving.py: many streams at once, each with the text of the request alone."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 from live import live
 
+from benchmarks.speed.serving import alone, load_with, requests
 from unmask.serve.execution.engine import Engine
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from serving import alone, load_with, requests
 
 
 def test_simultaneous_streams_have_the_texts_of_streams_alone(models):

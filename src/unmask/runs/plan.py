@@ -1,7 +1,7 @@
 """Estimates of the operations, memory and seconds of a training step.
 
 They follow from the shapes of network and batch, and from five fitted constants.
-`benchmarks/plan.py` fits the constants to some measurements on an H200 and checks them on the rest.
+`benchmarks/speed/plan.py` fits the constants to some measurements on an H200 and checks them on the rest.
 """
 
 from dataclasses import dataclass

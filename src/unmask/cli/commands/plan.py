@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _RATE, _BANDWIDTH = 673.0, 4.25  # of one H200
 _ASSUMED = """\
-measured (one H200, torch 2.11, bf16, compiled; benchmarks/plan.py compares 19 runs with it):
+measured (one H200, torch 2.11, bf16, compiled; benchmarks/speed/plan.py compares 19 runs with it):
   {measured}the share of the matrix rate that attention reaches, bytes moved and kept per token
 {given}assumed: the traffic of FSDP; {usable:.0%} of the memory usable; {network:g} GB/s between GPUs,
   hidden behind the computation at best and after it at worst; no failures

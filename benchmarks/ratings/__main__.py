@@ -1,0 +1,9 @@
+"""Scripts of the rating page: `python benchmarks/ratings`."""
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).parents[2])
+from benchmarks.room import main  # noqa: E402
+
+sys.exit(main(__file__))
