@@ -1,12 +1,9 @@
-"""Trains the models that ship with the package, in commands of ten minutes each on one large GPU.
+"""Trains the models of text that ship with the package, on one large GPU.
 
-    python benchmarks/learning shipped_models --out OUT --stages wiki-autoregressive stories-autoregressive wiki
-    python benchmarks/learning shipped_models --out OUT --stages write stories --later 570
-    python benchmarks/learning shipped_models --out OUT --stages stories   # continues
+    python benchmarks/learning shipped_models --out OUT                     # all stages; the same command continues
     python benchmarks/learning shipped_models --out OUT --stages write stories --start MODEL   # trains MODEL further
-    python benchmarks/learning shipped_models --join OUT --to models       # puts the parts of each model together
     python benchmarks/learning shipped_models --average A B --to models/stories   # the mean of two models
-    python benchmarks/learning shipped_models --tiny --runs RUNS --out OUT # all stages with tiny networks
+    python benchmarks/learning shipped_models --tiny --runs RUNS --out OUT  # all stages with tiny networks
 
 `stories` has little text: 3.4M tokens. A masked diffusion model that repeats them a hundred times overfits. An
 autoregressive model learns more from few epochs, so it is the teacher here (sequence-level distillation, arXiv 1606.07947):
@@ -21,37 +18,37 @@ autoregressive model learns more from few epochs, so it is the teacher here (seq
 Two percent of the real stories are held out. No stage trains on them, and the bounds of all stories models are of them.
 
 The folder `corpora` holds wikipedia.train.txt.xz, wikipedia.valid.txt.xz and tinystories.train.txt.xz. The tokenizer is that of
-the shipped models. Every stage leaves a file NAME.done in RUNS/chain and is skipped by later commands. A stage that reached the end of
-its time saves a checkpoint, exports its best weights, and continues in the next command. The number of steps of a stage follows
-from benchmarks.room import again
-from the time that is left, from the seconds of later commands and from the speed of the stages before it. Stages run one after another:
-two of them at the same time each took about four times as long on one GPU.
-
-OUT has log.txt, results.jsonl and each model as the parts NAME.tar.0, NAME.tar.1, … of at most 15 MiB.
+the shipped models. A finished stage leaves a file NAME.done in RUNS/chain, and later commands skip it. OUT has results.jsonl and
+the exported models. Stages run one after another: two of them at the same time each took about four times as long on one GPU.
 """
 
 import argparse
-import contextlib
 import json
+import lzma
 import os
-import signal
-import subprocess
-import tarfile
-import threading
+import random
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-TOKENIZER = HERE.parent / "src" / "unmask" / "shipped" / "wiki" / "tokenizer"
+import torch
+
+import unmask
+from benchmarks.rows import Report
+from unmask.backbones.layers.state import GraphKVState, KVState
+from unmask.config.run_config import load_recipe, resolve
+from unmask.data.corpora import fields_of
+from unmask.data.data_config import DataConfig
+from unmask.data.load import load_data
+from unmask.data.sources.open_source import open_corpus
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.diffusion.categorical import draw
+from unmask.runtime.cuda_graphs import CudaGraph, rounded
+
+TOKENIZER = Path(__file__).parents[2] / "src" / "unmask" / "shipped" / "wiki" / "tokenizer"
 END = "<|endoftext|>"
 HOLDOUT = 0.02  # of the stories, as in the recipe
-PART = 15 << 20  # bytes of a part of an exported model
-CLOSING = 20  # seconds at the end of a command in which stages save and export
-START = 40  # seconds from the start of a process to its first step
-SPEED = 28.0  # steps per second of a stage on an H200, if no stage ran before
 STAGES = ("wiki-autoregressive", "stories-autoregressive", "wiki", "write", "stories")
 EXPORTED = {"stories-autoregressive": "stories-ar", "wiki": "wiki", "stories": "stories"}
 ROWS, LENGTH = 4096, 512  # stories of a batch, and tokens of a row
@@ -75,6 +72,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 TINY: dict[str, Any] = {
+    "training.steps": 60,
     "backbone.width": 32,
     "backbone.depth": 2,
     "backbone.heads": 2,
@@ -98,30 +96,25 @@ class Chain:
         self.folder = self.runs / "chain"
         self.out = Path(args.out) if args.out else self.folder / "out"
         self.corpora = self.folder / "corpora" if args.tiny else Path(args.corpora)
-        for folder in (self.folder, self.out):
-            folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.report = Report(self.out / "results.jsonl")
         self.real, self.held = (self.folder / f"stories.{part}.txt" for part in ("train", "valid"))
         self.written = self.folder / "written.txt"
-        self.write_seconds = 1.0 if args.tiny else args.write
-
-    def record(self, **facts: Any) -> None:
-        """Prints a result and appends it to results.jsonl in both folders."""
-        line = json.dumps(facts)
-        print(line, flush=True)
-        for folder in (self.folder, self.out):
-            with (folder / "results.jsonl").open("a") as file:
-                file.write(line + "\n")
 
     def done(self, stage: str) -> Path:
         """The file that a finished stage leaves."""
         return self.folder / f"{stage}.done"
 
+    def run(self) -> None:
+        """Runs the chosen stages that are not finished, one after another."""
+        self.prepare()
+        for stage in STAGES:
+            if stage in self.args.stages and not self.done(stage).exists():
+                print(f"{stage}: starts", flush=True)
+                self.write() if stage == "write" else self.train(stage)
+
     def prepare(self) -> None:
         """Writes the held-out stories and the others as two text files, by the split of the recipe."""
-        from unmask.data.corpora import fields_of
-        from unmask.data.data_config import DataConfig
-        from unmask.data.sources.open_source import open_corpus
-
         if self.args.tiny:
             _tiny_corpora(self.corpora)
         if self.held.exists():
@@ -160,90 +153,24 @@ class Chain:
         settings |= TINY if self.args.tiny else {}
         return settings | {name: json.loads(value) for name, value in given.items()}
 
-    def steps(self, stage: str) -> int:
-        """The steps of a stage: those of its settings, or as many as fit. Chosen once."""
-        file = self.folder / f"{stage}.steps"
-        if file.exists():
-            return int(file.read_text())
-        wanted = 60 if self.args.tiny else int(SETTINGS[stage]["training.steps"])
-        speed = 0.95 * (max(self.speed(name) for name in STAGES) or SPEED)
-        left = self.args.until - time.time() - START + self.args.later
-        fitting = wanted if self.args.tiny else int(speed * left)
-        chosen = max(1 if self.args.tiny else 500, min(wanted, fitting))
-        if self.args.steps:
-            chosen = self.args.steps
-        print(f"{chosen} steps: {left:.0f} s are left at {speed:.1f} steps/s", flush=True)
-        file.write_text(str(chosen))
-        return chosen
-
-    def speed(self, stage: str) -> float:
-        """Steps per second of a stage: the 90th percentile over its log lines; 0 if unknown."""
-        clock = self.runs / stage / "clock.jsonl"
-        if not clock.exists():
-            return 0.0
-        lines = [json.loads(line) for line in clock.read_text().splitlines() if line]
-        rates = sorted(
-            (b["step"] - a["step"]) / max(b["seconds"] - a["seconds"], 1e-9)
-            for a, b in pairwise(lines)
-        )
-        return rates[int(0.9 * len(rates))] if rates else 0.0
-
     def train(self, stage: str) -> None:
         """Trains the model of a stage, or continues it, and exports it."""
-        import unmask
-        from unmask.data.tokenizers.kinds import load_tokenizer
-        from unmask.training.signals import Interrupted
-
-        began, run, finished = time.time(), self.runs / stage, True
-        settings = self.overrides(stage)
+        began, run, settings = time.time(), self.runs / stage, self.overrides(stage)
         tokenizer = load_tokenizer(TOKENIZER)
-        settings["training.steps"] = steps = self.steps(stage)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ends training, but not the export after it
-        try:
-            model = unmask.train(
-                stage,
-                run,
-                overrides=settings,
-                say=_say,
-                tokenizer=None if settings.get("init_from") else tokenizer,
-            )
-        except Interrupted as stop:
-            _say(f"the time is over: {stop}")
-            model, finished = unmask.load(run), False
+        if self.args.steps:
+            settings["training.steps"] = self.args.steps
+        own = None if settings.get("init_from") else tokenizer
+        model = unmask.train(stage, run, overrides=settings, say=_say, tokenizer=own)
         if model.tokenizer.fingerprint != tokenizer.fingerprint:
             raise SystemExit(f"{run} has another tokenizer than the shipped models")
-        best = _best(run)
-        self.record(
-            stage=stage,
-            finished=finished,
-            steps=steps,
-            seconds=round(time.time() - began, 1),
-            steps_per_second=round(self.speed(stage), 2),
-            best_step=best.get("step"),
-            nats=best.get("nats"),
-            bits_per_byte=best.get("bits_per_byte"),
-        )
-        if stage in EXPORTED:
-            self.export(model, EXPORTED[stage])
-        if finished:
-            self.done(stage).write_text(json.dumps(best))
-
-    def export(self, model: Any, name: str) -> None:
-        """Saves a model and copies it to the output folder in parts."""
-        precision = "int8" if name in self.args.int8 else "bf16"
-        folder, archive = self.folder / "models" / name, self.folder / f"{name}.tar"
-        model.save(folder, precision=precision)
-        with tarfile.open(archive, "w") as tar:
-            tar.add(folder, arcname=name)
-        content = archive.read_bytes()
-        for part in self.out.glob(f"{name}.tar.*"):  # an earlier export may have more parts
-            part.unlink()
-        for number, start in enumerate(range(0, len(content), PART)):
-            part = self.out / f"{name}.tar.{number}"
-            part.write_bytes(content[start : start + PART])
-            print(f"{part.name}: {part.stat().st_size:,} bytes, {precision}", flush=True)
-
-    # stories of the teacher
+        file = run / "checkpoints" / "best" / "state.json"
+        best = json.loads(file.read_text()) if file.exists() else {}
+        figures = {name: best.get(name) for name in ("step", "nats", "bits_per_byte")}
+        steps, seconds = settings["training.steps"], round(time.time() - began, 1)
+        self.report.write({"row": stage, "steps": steps, "seconds": seconds, **figures})
+        if name := EXPORTED.get(stage):
+            model.save(self.out / name, precision="int8" if name in self.args.int8 else "bf16")
+        self.done(stage).write_text(json.dumps(best))
 
     def trained(self, stage: str) -> str:
         """The folder of a finished stage, or the name of the shipped model."""
@@ -255,8 +182,6 @@ class Chain:
 
     def write(self) -> None:
         """The teacher writes stories until the time is over; then they are tokenised for `stories`."""
-        import unmask
-
         teacher, began = self.trained("stories-autoregressive"), time.time()
         _say(f"teacher: {teacher}")
         model = unmask.load(teacher, precision="fp32" if self.args.tiny else "auto")
@@ -264,7 +189,7 @@ class Chain:
         size = _cut(part)  # a killed command leaves the batches that it has written
         rows, length = (32, 64) if self.args.tiny else (self.args.rows, LENGTH)
         writer = StoryWriter(model, rows, length, seed=size)
-        until = min(began + self.write_seconds, self.args.until)
+        until = began + (1.0 if self.args.tiny else self.args.write)
         stories = tokens = batches = kept = 0
         longest, waiting, first = 0.0, None, time.time()
         with part.open("a", encoding="utf-8") as file, ThreadPoolExecutor(1) as pool:
@@ -286,15 +211,17 @@ class Chain:
             assert isinstance(waiting, Future)
             kept += waiting.result()
         part.replace(self.written)
-        self.record(
-            stage="write",
-            teacher=teacher,
-            stories=stories,
-            kept=kept,
-            tokens=tokens,
-            batches=batches,
-            seconds=round(time.time() - began, 1),
-            tokens_per_second=round(tokens / (time.time() - first)),
+        self.report.write(
+            {
+                "row": "write",
+                "teacher": teacher,
+                "stories": stories,
+                "kept": kept,
+                "tokens": tokens,
+                "batches": batches,
+                "seconds": round(time.time() - began, 1),
+                "tokens_per_second": round(tokens / (time.time() - first)),
+            }
         )
         with self.written.open(encoding="utf-8") as file:
             _say("the first stories:\n" + file.read(1500))
@@ -303,101 +230,18 @@ class Chain:
 
     def tokenise(self) -> None:
         """Fills the row cache of `stories`."""
-        from unmask.config.run_config import load_recipe, resolve
-        from unmask.data.load import load_data
-        from unmask.data.tokenizers.kinds import load_tokenizer
-
         began = time.time()
         data = resolve(load_recipe("stories"), self.overrides("stories")).data
         found = load_data(data, load_tokenizer(TOKENIZER))
-        self.record(
-            stage="tokenise",
-            rows=len(found.train),
-            tokens=found.train.tokens,
-            held_out_rows=len(found.valid),
-            seconds=round(time.time() - began, 1),
+        self.report.write(
+            {
+                "row": "tokenise",
+                "rows": len(found.train),
+                "tokens": found.train.tokens,
+                "held_out_rows": len(found.valid),
+                "seconds": round(time.time() - began, 1),
+            }
         )
-
-    # processes
-
-    def run(self) -> None:
-        """Runs the stages one after another, each in its own process."""
-        self.prepare()
-        chosen = set(self.args.stages)
-        todo = [stage for stage in STAGES if stage in chosen and not self.done(stage).exists()]
-        for stage in todo:
-            if time.time() + START > self.args.until:
-                break
-            child = Child(self, stage, ["--stage", stage])
-            self.wait(child)
-            if child.process.returncode:
-                break
-        left = [stage for stage in todo if not self.done(stage).exists()]
-        print(f"not finished: {', '.join(left) or 'none'}", flush=True)
-
-    def wait(self, child: "Child") -> None:
-        """Waits for a process. At the end of the time it gets SIGTERM, and SIGKILL 15 s later."""
-        for seconds, number in (
-            (self.args.until - time.time(), signal.SIGTERM),
-            (15, signal.SIGKILL),
-            (5, None),
-        ):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.process.wait(max(0.0, seconds))
-                break
-            if number:
-                child.process.send_signal(number)
-        child.close()
-
-
-class Child:
-    """A process of this script, whose lines go to the log with its name and the time."""
-
-    lock = threading.Lock()
-
-    def __init__(self, chain: Chain, name: str, options: list[str]) -> None:
-        self.chain, self.name, self.began = chain, name, time.time()
-        command = [*again(__file__), *options, *chain.args.common]
-        cache = chain.folder.resolve() / "compiled"
-        environment = {
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONUTF8": "1",
-            "TORCHINDUCTOR_CACHE_DIR": str(cache),
-            "TRITON_CACHE_DIR": str(cache / "triton"),
-            "TORCHINDUCTOR_COMPILE_THREADS": "4",
-        }
-        self.log("starts")
-        self.process = subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        )
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-
-    def read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.log(line.rstrip("\n"))
-
-    def log(self, line: str) -> None:
-        """Prints a line and appends it to the log in both folders."""
-        seconds = time.time() - self.chain.args.began
-        line = f"[{seconds:6.1f} s] {self.name}: {line}"
-        with Child.lock:
-            print(line, flush=True)
-            for folder in (self.chain.folder, self.chain.out):
-                with (folder / "log.txt").open("a", encoding="utf-8") as file:
-                    file.write(line + "\n")
-
-    def close(self) -> None:
-        self.reader.join(5)
-        self.log(f"ends with {self.process.poll()} after {time.time() - self.began:.1f} s")
 
 
 class StoryWriter:
@@ -410,11 +254,6 @@ class StoryWriter:
     def __init__(
         self, model: Any, rows: int, length: int, seed: int = 0, greedy: bool = False
     ) -> None:
-        import torch
-
-        from unmask.backbones.layers.state import KVState
-        from unmask.runtime.cuda_graphs import CudaGraph
-
         self.method, self.vocabulary = model.method, model.tokenizer.vocabulary
         self.rows, self.length, self.greedy = rows, length, greedy
         self.device = self.method.device
@@ -425,14 +264,10 @@ class StoryWriter:
 
     def batch(self) -> list[Any]:
         """The ids of the texts of one batch that have ended, without BOS and EOS."""
-        import torch
-
         with torch.inference_mode(), self.method.arithmetic():
             return self._batch()
 
     def _batch(self) -> list[Any]:
-        import torch
-
         v, found = self.vocabulary, []
         z = torch.full((self.rows, self.length), v.bos_id, device=self.device)
         start = torch.tensor([[v.mask_id, v.bos_id]], device=self.device).repeat(self.rows, 1)
@@ -457,8 +292,6 @@ class StoryWriter:
 
     def _next(self, tokens: Any, position: Any, keys: Any, uniforms: Any) -> Any:
         """The next token of each row: one step of the network, and a draw."""
-        from unmask.backbones.layers.state import GraphKVState, KVState
-
         held = KVState(self.length)
         held._layers = [(k[: len(tokens)], v[: len(tokens)]) for k, v in self.state._layers]
         state = GraphKVState(held, position, len(keys))
@@ -466,21 +299,13 @@ class StoryWriter:
         return self._chosen(self.method.log_next(h[:, 0]), uniforms)
 
     def _chosen(self, log_next: Any, uniforms: Any) -> Any:
-        from unmask.diffusion.categorical import draw
-
         return log_next.argmax(-1) if self.greedy else draw(log_next.float(), uniforms).long()
 
     def _uniforms(self, rows: int) -> Any:
-        import torch
-
         return torch.rand(rows, generator=self.generator, device=self.device, dtype=torch.float64)
 
     def _without_ended(self, z: Any, column: int, found: list[Any]) -> Any:
         """The rows that go on, with some ended ones as padding to one of few sizes; keeps ended texts."""
-        import torch
-
-        from unmask.runtime.cuda_graphs import rounded
-
         ends = z[:, 1 : column + 1] == self.vocabulary.eos_id
         # a row of padding has a MASK in place of BOS
         real = z[:, 0] == self.vocabulary.bos_id
@@ -528,21 +353,12 @@ def _cut(path: Path) -> int:
     return size
 
 
-def _best(run: Path) -> dict[str, Any]:
-    """The best validation of a run; empty if there is none."""
-    file = run / "checkpoints" / "best" / "state.json"
-    return json.loads(file.read_text()) if file.exists() else {}
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
 
 
 def _tiny_corpora(folder: Path) -> None:
     """Writes small corpora of random sentences."""
-    import lzma
-    import random
-
     if folder.exists():
         return
     folder.mkdir(parents=True)
@@ -560,27 +376,8 @@ def _tiny_corpora(folder: Path) -> None:
         (folder / f"{name}.txt.xz").write_bytes(lzma.compress(f"{END}\n".join(texts).encode()))
 
 
-def join(source: Path, target: Path) -> None:
-    """Puts the parts of every model together."""
-    for first in sorted(source.glob("*.tar.0")):
-        name, parts = first.name.removesuffix(".tar.0"), []
-        while (part := source / f"{name}.tar.{len(parts)}").exists():
-            parts.append(part.read_bytes())
-        target.mkdir(parents=True, exist_ok=True)
-        archive = target / f"{name}.tar"
-        archive.write_bytes(b"".join(parts))
-        with tarfile.open(archive) as tar:
-            tar.extractall(target, filter="data")
-        archive.unlink()
-        print(f"{target / name}: {len(parts)} parts")
-
-
 def average(first: str, second: str, target: Path) -> None:
     """Saves the mean of the weights of two models with the settings of the second one, in int8."""
-    import torch
-
-    import unmask
-
     model, other = unmask.load(second), dict(unmask.load(first).method.named_parameters())
     with torch.no_grad():
         for name, weight in model.method.named_parameters():
@@ -590,61 +387,24 @@ def average(first: str, second: str, target: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to run")
-    parser.add_argument("--seconds", type=float, default=575, help="seconds of this command")
-    parser.add_argument("--write", type=float, default=200, help="seconds of the stage write")
-    parser.add_argument("--rows", type=int, default=ROWS, help="stories of a batch of write")
-    parser.add_argument("--real", type=float, default=0.5, help="share of real ones of the stories")
-    parser.add_argument("--wiki", type=float, default=0, help="share of Wikipedia in rows")
-    parser.add_argument("--start", default="", help="model that stories starts from, not wiki")
-    parser.add_argument("--set", nargs="*", default=[], help="NAME=VALUE: settings of all stages")
-    parser.add_argument("--steps", type=int, help="steps of every training stage")
-    parser.add_argument("--runs", default="runs", help="folder of the runs")
-    parser.add_argument("--corpora", default="corpora", help="folder of the text")
-    parser.add_argument("--out", default="", help="folder of the log, the results and the models")
-    parser.add_argument(
-        "--int8", nargs="*", default=["wiki", "stories-ar"], help="models to export in int8"
-    )
-    parser.add_argument(
-        "--later", type=float, default=0, help="seconds of later commands that the stages may use"
-    )
-    parser.add_argument("--tiny", action="store_true", help="tiny networks, to try the script")
-    parser.add_argument("--join", help="folder of the parts of exported models")
-    parser.add_argument("--average", nargs=2, metavar="MODEL", help="two runs of one network")
-    parser.add_argument("--to", default="models", help="folder of the joined or averaged models")
-    parser.add_argument("--stage", help=argparse.SUPPRESS)
-    for name in ("--began", "--until"):
-        parser.add_argument(name, type=float, help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to run")
+    add("--write", type=float, default=200, help="seconds of the stage write")
+    add("--rows", type=int, default=ROWS, help="stories of a batch of write")
+    add("--real", type=float, default=0.5, help="share of real ones of the stories")
+    add("--wiki", type=float, default=0, help="share of Wikipedia in rows")
+    add("--start", default="", help="model that stories starts from, not wiki")
+    add("--set", nargs="*", default=[], help="NAME=VALUE: settings of all stages")
+    add("--steps", type=int, help="steps of every training stage")
+    add("--runs", default="runs", help="folder of the runs")
+    add("--corpora", default="corpora", help="folder of the text")
+    add("--out", default="", help="folder of the results and the models")
+    add("--int8", nargs="*", default=["wiki", "stories-ar"], help="models to export in int8")
+    add("--tiny", action="store_true", help="tiny networks, to try the script")
+    add("--average", nargs=2, metavar="MODEL", help="two runs of one network")
+    add("--to", default="models/mean", help="folder of the averaged model")
     args = parser.parse_args()
-    if args.join:
-        join(Path(args.join), Path(args.to))
-        return
     if args.average:
         average(*args.average, Path(args.to))
-        return
-    args.began = args.began or time.time()
-    args.until = args.until or args.began + args.seconds - CLOSING
-    chain = Chain(args)
-    if args.stage == "write":
-        chain.write()
-    elif args.stage:
-        chain.train(args.stage)
     else:
-        names = (
-            "write",
-            "rows",
-            "real",
-            "wiki",
-            "start",
-            "steps",
-            "later",
-            "runs",
-            "corpora",
-            "out",
-            "began",
-            "until",
-        )
-        args.common = ["--tiny"] if args.tiny else []
-        args.common += [f"--{n}={value}" for n in names if (value := getattr(args, n)) is not None]
-        args.common += ["--int8", *args.int8, "--set", *args.set]
-        chain.run()
+        Chain(args).run()

@@ -1,13 +1,14 @@
 """Benchmarks of the room `learning` at small sizes."""
 
 import json
-import subprocess
 import sys
 from collections import Counter
 
 import pytest
 import torch
-from benchmark_rows import BENCHMARKS, parsed
+from benchmark_rows import finished, parsed
+
+import unmask
 
 
 @pytest.mark.slow
@@ -198,29 +199,20 @@ def test_story_writer(beside):
 
 @pytest.mark.slow
 def test_shipped_models(tmp_path):
-    """All stages with tiny networks, then a second command that repeats none, then the joined models."""
-    import unmask
-
-    script, folder = [str(BENCHMARKS / "learning"), "shipped_models"], tmp_path / "out"
-    command = [sys.executable, *script, "--tiny", "--steps", "30", "--wiki", "0.3"]
-    command += ["--runs", str(tmp_path / "runs"), "--out", str(folder)]
+    """All stages with tiny networks, then a second command that repeats none, then a mean."""
+    out = tmp_path / "out"
+    options = ["--tiny", "--steps", 30, "--wiki", 0.3, "--runs", tmp_path / "runs", "--out", out]
     first, second = (
-        subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
-        for _ in range(2)
+        finished("learning", "shipped_models", *options, seconds=600).stdout for _ in range(2)
     )
-    assert "not finished: none" in first and "starts" not in second
-    subprocess.run(
-        [sys.executable, *script, "--join", str(folder), "--to", str(tmp_path / "models")],
-        check=True,
-    )
+    assert first.count(": starts") == 5 and "starts" not in second
     for name in ("wiki", "stories", "stories-ar"):
-        model = unmask.load(tmp_path / "models" / name, device="cpu")
+        model = unmask.load(out / name, device="cpu")
         assert (
             model.tokenizer.fingerprint == unmask.load("wiki", device="cpu").tokenizer.fingerprint
         )
-    pair = [str(tmp_path / "models" / name) for name in ("wiki", "stories")]
-    mean = str(tmp_path / "models" / "mean")
-    subprocess.run([sys.executable, *script, "--average", *pair, "--to", mean], check=True)
+    pair, mean = [out / "wiki", out / "stories"], out / "mean"
+    finished("learning", "shipped_models", "--average", *pair, "--to", mean)
     a, b, middle = (
         unmask.load(name, device="cpu").method.backbone.embedding.weight for name in (*pair, mean)
     )

@@ -8,10 +8,12 @@ from pathlib import Path
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def finished(room: str, *options: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+def finished(
+    room: str, *options: object, code: int = 0, seconds: float = 300
+) -> subprocess.CompletedProcess[str]:
     """A command of a room that ends with this exit code."""
     command = [sys.executable, str(BENCHMARKS / room), *map(str, options)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
