@@ -34,7 +34,9 @@ def test_the_public_names_are_exactly_these():
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_resolves_and_is_documented(name):
     value = getattr(unmask, name)
-    assert isinstance(value, str) or value.__doc__
+    written = inspect.getdoc(value) or ""
+    # Python itself writes the signature of a dataclass as its docstring
+    assert isinstance(value, str) or (written and not written.startswith(f"{name}("))
 
 
 @pytest.mark.parametrize("package", [unmask, unmask.training])

@@ -11,7 +11,6 @@ from unmask.errors import UnmaskError
 from unmask.files.hub import hub_name
 from unmask.formats.native import NativeFormat, write_folder
 from unmask.formats.read import read_bundle
-from unmask.generation.display import watch
 from unmask.generation.edit import STYLE_SHARE, Edit, rows_to_edit
 from unmask.generation.generator import Generator, Result
 from unmask.generation.prompts import Prompts, rows_to_fill, rows_to_write
@@ -232,6 +231,8 @@ class Model(Bundle):
         Example:
             >>> model.watch(model.stream(length=8, steps=2))  # doctest: +SKIP
         """
+        from unmask.generation.display import watch  # loads rich
+
         watch(frames, self.tokenizer, conditional=self.conditional)
 
     def perplexity(

@@ -169,35 +169,52 @@ def test_empty_texts(judge):
     assert measure(samples(["a"]), judge).bits_per_byte.value > 0  # one byte
 
 
-def test_a_judge_that_is_missing(folder, tmp_path, monkeypatch, capfd):
-    def offline(*args, **options):
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    """A folder without network, with some files that are no judges."""
+
+    def unknown_host(*args, **options):
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", offline)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown_host)
     monkeypatch.setattr("unmask.files.hub.getproxies", dict)
-    line = one_line("openai-community/gpt2-large")
-    assert "hub cannot be reached" in line and "--judge" in line
-    assert "there is no such file" in one_line(tmp_path / "none.gguf")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    for path in (tmp_path / "none", "./none", "../none", "a/b/c", "none/", "~/none", "runs/none"):
-        assert one_line(path).startswith(f"no judge '{path}': there is no such folder or file; ")
-    assert "hub cannot be reached" in one_line("other/none")
-    (tmp_path / "notes.txt").write_text("x")
-    assert "'notes.txt': it is a file, and no .gguf; give --judge" in one_line("notes.txt")
-    (tmp_path / "empty").mkdir()
-    assert one_line(tmp_path / "empty").startswith(f"no judge '{tmp_path / 'empty'}'")
-    for name in ("a.gguf", "b.gguf"):
-        (tmp_path / name).write_bytes(b"GGUF?")
-    assert "holds 2 GGUF files" in one_line(tmp_path)
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
-    assert "no judge" in one_line(tmp_path / "a.gguf")
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs", "empty", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "notes.txt").write_text("x")
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / "two" / name).write_bytes(b"GGUF?")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("openai-community/gpt2-large", "hub cannot be reached"),
+        ("openai-community/gpt2-large", "--judge"),
+        ("other/none", "hub cannot be reached"),
+        ("none.gguf", "there is no such file"),
+        *[
+            (path, f"no judge '{path}': there is no such folder or file; ")
+            for path in ("./none", "../none", "a/b/c", "none/", "~/none", "runs/none")
+        ],
+        ("notes.txt", "'notes.txt': it is a file, and no .gguf; give --judge"),
+        ("./empty", "no judge './empty'"),
+        ("./two", "holds 2 GGUF files"),
+        ("two/a.gguf", "no judge"),
+    ],
+)
+def test_a_judge_that_is_missing_is_one_line(offline, name, message, capfd):
+    assert message in one_line(name)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_judge_whose_package_or_prefix_is_missing(folder, offline, monkeypatch):
     assert "has no token '<bos>'" in one_line(folder, prefix="<bos>")
     monkeypatch.setitem(sys.modules, "gguf", None)
-    assert "needs gguf: pip install '.[eval]'" in one_line(tmp_path / "a.gguf")
+    assert "needs gguf: pip install '.[eval]'" in one_line("two/a.gguf")
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert "needs transformers: pip install '.[eval]'" in one_line(folder)
-    assert capfd.readouterr() == ("", "")
 
 
 def test_pickles_and_parts_are_refused(folder, tmp_path):

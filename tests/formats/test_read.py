@@ -155,60 +155,92 @@ def test_an_mdlm_starts_from_an_encoder(tmp_path):
     assert model.perplexity(["the cat sat on a mat"]).nats < before.nats - 1
 
 
-def test_gpt2_has_the_logits_of_transformers_and_mask_differs_from_pad(tmp_path):
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    """A tiny GPT-2 of transformers, and its folder with a tokenizer of 60 ids."""
+    folder = tmp_path_factory.mktemp("gpt2")
     config = transformers.GPT2Config(
         vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=20,
         bos_token_id=59, eos_token_id=59,
     )  # fmt: skip
     theirs = transformers.GPT2LMHeadModel(config).eval()
     fill(theirs)
-    theirs.save_pretrained(tmp_path)
+    theirs.save_pretrained(folder)
+    write_gpt2_tokenizer(folder)
+    return theirs, folder
+
+
+def write_gpt2_tokenizer(folder, **more) -> None:
     letters = {chr(97 + i): i for i in range(26)} | {f"w{i}": 26 + i for i in range(33)}
-    model_json = {"type": "WordLevel", "vocab": letters | {"<|endoftext|>": 59}, "unk_token": "a"}
-    tree = {"version": "1.0", "added_tokens": [], "model": model_json}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tree))
-    model = unmask.load(tmp_path)
+    model = {"type": "WordLevel", "vocab": letters | {"<|endoftext|>": 59}, "unk_token": "a"}
+    tree = {"version": "1.0", "added_tokens": [], "model": model, **more}
+    (folder / "tokenizer.json").write_text(json.dumps(tree))
+
+
+X = torch.randint(0, 60, (3, 9), generator=torch.Generator().manual_seed(0))
+PROMPT = torch.tensor([[59, *X[0, 1:].tolist()]])
+
+
+@torch.no_grad()
+def test_gpt2_has_the_logits_of_transformers(gpt2):
+    theirs, folder = gpt2
+    model = unmask.load(folder)
     assert model.tokenizer.vocabulary == unmask.Vocabulary(61, 60, None, 59, 59)
-    backbone = model.method.backbone
-    x = torch.randint(0, 60, (3, 9), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        own = theirs(x).logits
-        torch.testing.assert_close(logits(model, x)[..., :60], own, **CLOSE)
-        cache = KVState(9)
-        pieces = [backbone.features(part, state=cache) for part in x.split([4, 1, 1, 3], 1)]
-        torch.testing.assert_close(torch.cat(pieces, 1), backbone.features(x))
-    # the continuation of <|endoftext|> and of a prompt, token by token, and the nats of a text
-    ids = [59, *x[0, 1:].tolist()]
-    theirs_next = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0, :-1]
-    costs = -theirs_next.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].detach()
-    row = torch.tensor([ids])
-    losses = model.method.nll(row, torch.ones_like(row, dtype=torch.bool), None).per_token()[0]
-    torch.testing.assert_close(losses[1:].detach(), costs, **CLOSE)
+    torch.testing.assert_close(logits(model, X)[..., :60], theirs(X).logits, **CLOSE)
+    assert model.generate("a", length=8)[0].ids[0] == 59
+
+
+@torch.no_grad()
+def test_gpt2_reads_a_text_in_pieces_with_a_cache(gpt2):
+    backbone, cache = unmask.load(gpt2[1]).method.backbone, KVState(9)
+    pieces = [backbone.features(part, state=cache) for part in X.split([4, 1, 1, 3], 1)]
+    torch.testing.assert_close(torch.cat(pieces, 1), backbone.features(X))
+
+
+@torch.no_grad()
+def test_gpt2_has_the_nats_of_transformers_after_its_bos(gpt2):
+    theirs, folder = gpt2
+    costs = -theirs(PROMPT).logits.log_softmax(-1)[0, :-1].gather(1, PROMPT[0, 1:, None])[:, 0]
+    valid = torch.ones_like(PROMPT, dtype=torch.bool)
+    losses = unmask.load(folder).method.nll(PROMPT, valid, None).per_token()[0]
+    torch.testing.assert_close(losses[1:], costs, **CLOSE)
     assert losses[0] == 0
-    denoise, t = model.method.denoiser(), torch.ones(1, dtype=torch.float64)
+
+
+@torch.no_grad()
+def test_gpt2_continues_a_prompt_token_by_token(gpt2):
+    theirs, folder = gpt2
+    denoise, t = unmask.load(folder).method.denoiser(), torch.ones(1, dtype=torch.float64)
+
+    def check(row: torch.Tensor, column: int) -> None:
+        found = denoise(row, t, (torch.tensor([0]), torch.tensor([column])))[0, :60]
+        expected = theirs(row).logits.log_softmax(-1)[0, column - 1]
+        torch.testing.assert_close(found, expected, **CLOSE)
+
     for column in (3, 4, 5, 2):
-        at = torch.tensor([0]), torch.tensor([column])
-        with torch.no_grad():
-            found = denoise(row, t, at)[0, :60]
-        torch.testing.assert_close(found, theirs_next[column - 1].detach(), **CLOSE)
-    changed = row.clone()
+        check(PROMPT, column)
+    changed = PROMPT.clone()
     changed[0, 2] = (changed[0, 2] + 1) % 59
-    with torch.no_grad():  # the cache is cropped from there on
-        found = denoise(changed, t, (torch.tensor([0]), torch.tensor([5])))[0, :60]
-        torch.testing.assert_close(found, theirs(changed).logits.log_softmax(-1)[0, 4], **CLOSE)
-    assert "first token" in refused(lambda: denoise(row, t, (torch.tensor([0]), torch.tensor([0]))))
-    (tmp_path / "tokenizer.json").unlink()
-    bare = unmask.load(tmp_path)  # without a tokenizer; MASK is an extra id
+    check(changed, 5)  # the cache is cropped from the changed token on
+    assert "first token" in refused(
+        lambda: denoise(PROMPT, t, (torch.tensor([0]), torch.tensor([0])))
+    )
+
+
+def test_the_mask_of_gpt2_differs_from_a_pad_token(gpt2, tmp_path):
+    theirs, folder = gpt2
+    shutil.copytree(folder, tmp_path / "gpt2")
+    pad = {"id": 60, "content": "[PAD]", "special": True, "lstrip": False, "rstrip": False,
+           "normalized": False, "single_word": False}  # fmt: skip
+    write_gpt2_tokenizer(tmp_path / "gpt2", added_tokens=[pad])
+    model = unmask.load(tmp_path / "gpt2")
+    assert model.tokenizer.vocabulary == unmask.Vocabulary(62, 61, 60, 59, 59)
+    (tmp_path / "gpt2" / "tokenizer.json").unlink()
+    bare = unmask.load(tmp_path / "gpt2")  # without a tokenizer; MASK is an extra id
     assert bare.tokenizer.vocabulary.mask_id == 60
     with torch.no_grad():
-        torch.testing.assert_close(logits(bare, x)[..., :60], own, **CLOSE)
-    assert model.generate("a", length=8)[0].ids[0] == 59
-    padded = [{"id": 60, "content": "[PAD]", "special": True, "lstrip": False, "rstrip": False,
-               "normalized": False, "single_word": False}]  # fmt: skip
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tree | {"added_tokens": padded}))
-    model = unmask.load(tmp_path)
-    assert model.tokenizer.vocabulary == unmask.Vocabulary(62, 61, 60, 59, 59)
-    torch.testing.assert_close(logits(model, x)[..., :60], own, **CLOSE)
+        for loaded in (model, bare):
+            torch.testing.assert_close(logits(loaded, X)[..., :60], theirs(X).logits, **CLOSE)
 
 
 HEAD = "backbone.output_layer.linear.bias"

@@ -1,5 +1,6 @@
 """A tiny method and a tiny loader for tests of the trainer, and a script that kills their runs."""
 
+import math
 import os
 import random
 import signal
@@ -72,6 +73,24 @@ class TinyMethod(Method):
 
     def denoiser(self) -> Denoiser:
         raise AssertionError("training samples only through its caller")
+
+
+class Poisoned(TinyMethod):
+    """A method whose loss is not finite for some batches."""
+
+    def __init__(self, *batches: int, poison: float = math.nan) -> None:
+        super().__init__()
+        self.batches, self.poison, self.drawn = batches, poison, []
+
+    def noise(self, stream, valid):
+        self.drawn.append(stream.step)
+        return super().noise(stream, valid)
+
+    def nll(self, x, valid, noise, given=None):
+        found = super().nll(x, valid, noise, given)
+        if self.drawn[-1] in self.batches:
+            found.total.mul_(self.poison)
+        return found
 
 
 class TinyLoader:

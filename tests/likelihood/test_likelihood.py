@@ -256,39 +256,52 @@ def test_the_method_is_not_changed(training):
 # Units
 
 
+UPPER = Bound(
+    nats=math.log(8), error=0.01, certificate="upper", tokens=100, bytes=400, characters=300,
+    draws=4, terms={"diffusion": math.log(8)}, of="7 steps",
+)  # fmt: skip
+EXACT = Bound(math.log(8), 0.0, "exact", 100, 400, 300, 1, {}, of="left to right")
+PSEUDO = Bound(math.log(8), 0.0, "pseudo", 100, 0, 0, 1, {})
+
+
 def test_units_by_hand():
-    bound = Bound(
-        nats=math.log(8), error=0.01, certificate="upper", tokens=100, bytes=400, characters=300,
-        draws=4, terms={"diffusion": math.log(8)}, of="7 steps",
-    )  # fmt: skip
-    assert bound.perplexity == pytest.approx(8)
-    assert bound.perplexity_error == pytest.approx(0.08)
-    assert bound.bits_per_byte == pytest.approx(3 * 100 / 400)
-    assert bound.bits_per_character == pytest.approx(1)
-    assert bound.bits_per_byte_error == pytest.approx(0.01 / math.log(2) * 100 / 400)
-    assert bound.bits_per_character_error == pytest.approx(0.01 / math.log(2) * 100 / 300)
-    assert bound.draws_to_halve == 16
+    assert UPPER.perplexity == pytest.approx(8)
+    assert UPPER.bits_per_byte == pytest.approx(3 * 100 / 400)
+    assert UPPER.bits_per_character == pytest.approx(1)
+    assert UPPER.draws_to_halve == 16 and EXACT.draws_to_halve is None
+
+
+def test_errors_of_units_by_hand():
+    assert UPPER.perplexity_error == pytest.approx(0.08)
+    assert UPPER.bits_per_byte_error == pytest.approx(0.01 / math.log(2) * 100 / 400)
+    assert UPPER.bits_per_character_error == pytest.approx(0.01 / math.log(2) * 100 / 300)
     reach = 2.5758293 * 0.01
-    assert bound.interval == pytest.approx((bound.nats - reach, bound.nats + reach))
-    assert str(bound) == (
-        "perplexity ≤ 8.00 ± 0.08 (99%: 7.80 to 8.21) per token; an upper bound, 7 steps"
-    )
-    told = bound.to_dict()
-    assert told["bits_per_byte"] == bound.bits_per_byte
-    for name in ("bits_per_byte_error", "bits_per_character_error"):
-        assert told[name] == getattr(bound, name)
-    assert told["terms"] == {"diffusion": bound.nats}
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
-    exact = Bound(math.log(8), 0.0, "exact", 100, 400, 300, 1, {}, of="left to right")
-    assert str(exact) == "perplexity 8.00 per token; exact, left to right"
-    assert exact.draws_to_halve is None
-    assert exact.bits_per_byte_error == exact.bits_per_character_error == 0
+    assert UPPER.interval == pytest.approx((UPPER.nats - reach, UPPER.nats + reach))
+    assert EXACT.bits_per_byte_error == EXACT.bits_per_character_error == 0
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"),
+    [
+        (UPPER, "perplexity ≤ 8.00 ± 0.08 (99%: 7.80 to 8.21) per token; an upper bound, 7 steps"),
+        (EXACT, "perplexity 8.00 per token; exact, left to right"),
+        (PSEUDO, "pseudo-perplexity 8.00 per token; no likelihood, no bound"),
+    ],
+)
+def test_a_bound_as_text(bound, text):
+    assert str(bound) == text
+
+
+def test_a_bound_as_json():
+    written = UPPER.to_dict()
+    for name in ("bits_per_byte", "bits_per_byte_error", "bits_per_character_error"):
+        assert written[name] == getattr(UPPER, name)
+    assert written["terms"] == {"diffusion": UPPER.nats}
+    assert json.loads(json.dumps(written, allow_nan=False)) == written
     one = Bound(math.log(8), math.inf, "upper", 100, 400, 300, 1, {}).to_dict()
     assert one["bits_per_byte_error"] is one["bits_per_character_error"] is None
-    pseudo = Bound(math.log(8), 0.0, "pseudo", 100, 0, 0, 1, {})
-    assert str(pseudo) == "pseudo-perplexity 8.00 per token; no likelihood, no bound"
-    assert pseudo.to_dict()["bits_per_byte"] is None  # there are no bytes
-    assert pseudo.to_dict()["bits_per_byte_error"] is None
+    without_bytes = PSEUDO.to_dict()
+    assert without_bytes["bits_per_byte"] is without_bytes["bits_per_byte_error"] is None
 
 
 @pytest.mark.parametrize("error", [0.01, math.inf])

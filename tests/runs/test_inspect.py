@@ -14,7 +14,7 @@ from unmask.cli import main
 from unmask.errors import UnmaskError
 from unmask.files.storage import damages, remove, seal
 from unmask.runs import inspect as inspection
-from unmask.runs.inspect import inspect, standing
+from unmask.runs.inspect import inspect, status_of
 from unmask.training.checkpoints import checkpoint
 from unmask.training.logs.run_log import read_log
 
@@ -172,7 +172,7 @@ def test_the_step_of_a_live_run_follows_a_replaced_checkpoint(live, monkeypatch)
         return damages(path, *names)
 
     monkeypatch.setattr(inspection, "damages", late)
-    assert standing(live, thorough=False).step == 12
+    assert status_of(live, thorough=False).step == 12
 
 
 def test_lasting_damage_of_a_live_run_is_reported(live):
@@ -187,7 +187,7 @@ def test_lasting_damage_of_a_live_run_is_reported(live):
 
 
 def test_files_that_vanish_do_not_count(run, monkeypatch):
-    size = standing(run).size
+    size = status_of(run).size
     building = run / "checkpoints" / ".step-00000016.building"
     building.mkdir()
     (building / "model.safetensors").write_bytes(b"x" * 100_000)
@@ -198,7 +198,7 @@ def test_files_that_vanish_do_not_count(run, monkeypatch):
             yield folder, inside, [*files, "gone"]
 
     monkeypatch.setattr(inspection.os, "walk", walked)
-    assert standing(run).size == size
+    assert status_of(run).size == size
 
 
 def state_json(how: Callable[[dict], object]) -> Callable[[str], str]:
@@ -237,7 +237,7 @@ def test_a_hostile_state_is_damage_and_no_traceback(run, name):
     (newest / "state.json").write_text(HOSTILE[name]((newest / "state.json").read_text()))
     reseal(newest)
     assert wrong(run) == {named(newest): ("state.json cannot be read",)}
-    assert (standing(run).step, standing(run).steps) == (8, 12)
+    assert (status_of(run).step, status_of(run).steps) == (8, 12)
     said = []
     assert checkpoint.newest(run, said.append) == checkpoint.by_step(run)[0]
     assert "state.json cannot be read; trying the previous checkpoint" in said[0]
@@ -251,7 +251,7 @@ def test_odd_settings_and_deep_logs_are_no_traceback(run, capsys):
         reseal(newest)
     with (run / "log.jsonl").open("a") as file:
         file.write("[" * 100_000 + '\n{"step": [], "loss": 1}\n')
-    assert standing(run).steps is None
+    assert status_of(run).steps is None
     assert main(["runs", str(run)]) == 0
     assert "log.jsonl" in wrong(run)
     assert read_log(run)[-1]["step"] == 12
@@ -261,23 +261,23 @@ def test_a_state_that_is_a_pipe_is_not_waited_for(run):
     newest = checkpoint.by_step(run)[-1]
     (newest / "state.json").unlink()
     os.mkfifo(newest / "state.json")
-    assert named(newest) in wrong(run) and standing(run).step == 8
+    assert named(newest) in wrong(run) and status_of(run).step == 8
 
 
 def test_the_state_of_a_run(run, tmp_path):
-    found = standing(run)
+    found = status_of(run)
     assert (found.state, found.step, found.steps, found.damaged) == ("stopped", 12, 12, ())
     assert found.nats > 0
     assert found.size > 5000
     (run / "model").mkdir()
     (run / "checkpoints" / "step-00000012" / "state.json").unlink()
-    found = standing(run)
+    found = status_of(run)
     assert (found.state, found.step) == ("finished", 8)
     assert found.damaged == ("checkpoints/step-00000012", "model")
-    assert standing(run, thorough=False).damaged is None
+    assert status_of(run, thorough=False).damaged is None
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "config.yaml").touch()
-    assert standing(tmp_path / "new").state == "begun"
+    assert status_of(tmp_path / "new").state == "begun"
     with pytest.raises(UnmaskError, match="is no run"):
         inspect(tmp_path)
 

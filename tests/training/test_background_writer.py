@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_resume import assert_same
+from same_runs import assert_same
 from training_stand_in import TinyResult, trainer
 
 from unmask.errors import UnmaskError

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from test_resume import assert_same
+from same_runs import assert_same
 from training_stand_in import TinyMethod, trainer
 
 from unmask.errors import UnmaskError

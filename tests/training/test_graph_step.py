@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from test_resume import assert_same
+from same_runs import assert_same
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_stand_in import VOCABULARY, TinyLoader, TinyMethod, trainer

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_resume import assert_same
-from training_stand_in import TinyLoader, TinyMethod, TinyResult, trainer
+from same_runs import assert_same
+from training_stand_in import Poisoned, TinyLoader, TinyMethod, TinyResult, trainer
 
 from unmask.errors import UnmaskError
 from unmask.files.storage import read_json
@@ -24,24 +24,6 @@ from unmask.training.training_config import TrainingConfig
 OPTIONS = {
     "steps": 30, "save_every": 4, "log_every": 2, "validate": None, "sample": None, "max_skips": 3,
 }  # fmt: skip
-
-
-class Poisoned(TinyMethod):
-    """A method whose loss is not finite for some batches."""
-
-    def __init__(self, *batches: int, poison: float = math.nan) -> None:
-        super().__init__()
-        self.batches, self.poison, self.drawn = batches, poison, []
-
-    def noise(self, stream, valid):
-        self.drawn.append(stream.step)
-        return super().noise(stream, valid)
-
-    def nll(self, x, valid, noise, given=None):
-        found = super().nll(x, valid, noise, given)
-        if self.drawn[-1] in self.batches:
-            found.total.mul_(self.poison)
-        return found
 
 
 def lines(run: Path) -> list[dict]:

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 import torch
-from test_resume import assert_same
+from same_runs import assert_same
 from training_stand_in import VOCABULARY, TinyMethod, trainer
 
 from unmask.backbones.dit import DiT

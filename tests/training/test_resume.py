@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from same_runs import assert_same, log_of
 from training_stand_in import trainer
 
 from unmask.errors import UnmaskError
 from unmask.files import storage
-from unmask.files.storage import read_json, write_json
+from unmask.files.storage import write_json
 from unmask.files.tensors import read_weights
 from unmask.training.checkpoints.checkpoint import (
     Retention,
@@ -30,30 +31,6 @@ from unmask.training.signals import Interrupted, interruptible
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "training_stand_in.py"
 OPTIONS = {"steps": 20, "micro_batch": 3, "save_every": 4, "validate_every": 5, "log_every": 3}
-
-
-def log_of(run: Path) -> bytes:
-    return (run / "log.jsonl").read_bytes()
-
-
-def assert_same(run: Path, other: Path, best: bool = True) -> None:
-    """Compares weights, averages, optimizer, best, counters, log and samples, to the bit."""
-    ours, theirs = (newest(path, pytest.fail) for path in (run, other))
-    assert ours.name == theirs.name
-    pairs = [(ours, theirs, ("model", "ema", "optimizer"))]
-    if best:
-        pairs.append((ours.parent / "best", theirs.parent / "best", ("model",)))
-    for folder, twin, names in pairs:
-        for name in names:
-            a, b = read_weights(folder, name), read_weights(twin, name)
-            assert a.keys() == b.keys()
-            assert all(torch.equal(a[key], b[key]) for key in a), name
-    a, b = (read_json(folder / "state.json")["state"] for folder in (ours, theirs))
-    assert a | {"seconds": 0} == b | {"seconds": 0}
-    assert log_of(run) == log_of(other)
-    samples = "samples.jsonl"
-    if (run / samples).exists():
-        assert (run / samples).read_bytes() == (other / samples).read_bytes()
 
 
 def test_a_run_killed_at_three_random_steps_ends_with_the_same_bits(tmp_path):

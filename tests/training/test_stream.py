@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_health import Poisoned
-from test_resume import assert_same
-from training_stand_in import TinyMethod, trainer
+from same_runs import assert_same
+from training_stand_in import Poisoned, TinyMethod, trainer
 
 from unmask.data.loader import BatchSource
 from unmask.data.rows.row_counts import Totals

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 
 from unmask.data.documents.detokenizers import DETOKENIZERS
 from unmask.data.documents.separation import AUTO
+from unmask.data.rows.packing import PACKERS
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 from unmask.options import check_options, option
 
-PACKINGS = ("fit", "join", "pad", "split", "windows", "wrap")
+PACKINGS = tuple(name for name in PACKERS if name != "pairs")
 STREAMS = ("join", "wrap")  # packings whose rows start anywhere in a document
 WINDOWS = "windows"  # packing whose rows have neither BOS nor EOS
 SHARED = ("fit", *STREAMS)  # packings whose rows hold several documents

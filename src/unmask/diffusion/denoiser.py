@@ -7,7 +7,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.diffusion.process import UniformProcess
-from unmask.runtime.cuda_graphs import CudaGraph
 from unmask.shapes import At, LogProbabilities, Times, Tokens, Valid
 
 
@@ -31,7 +30,7 @@ class StaticDenoiser(Protocol):
     def fits(self, positions: int) -> bool:
         """True if the log-probabilities of this number of positions fit into a graph."""
 
-    def graph(self, key: Hashable, function: Callable[..., Tensor]) -> CudaGraph:
+    def graph(self, key: Hashable, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """The CUDA graph of a function that calls `log_x_theta`; a graph of the same key is reused."""
 
 

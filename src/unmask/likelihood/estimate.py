@@ -1,7 +1,8 @@
 """Monte-Carlo estimates of the likelihood, or of a bound on it, over the rows of a corpus.
 
-Blocks of rows share the strata of their noise; the draws of a short block share theirs. The noise of a row depends
-on the seed, the draw, the number of draws and the row's number in the corpus. So a row's value is the same in every batch and every shard.
+The noise of a row depends on the seed, the draw, the number of draws and the row's number in the
+corpus, so a row has the same value in every batch and every shard. Times are stratified over a block of
+rows, or over the draws of a block if it has few rows.
 """
 
 import operator

@@ -12,8 +12,8 @@ def with_error(value: float, error: float, freedom: float = math.inf) -> str:
     # a standard error with few degrees of freedom is itself too uncertain to print
     if not math.isfinite(error) or freedom < FEWEST:
         return f"{value:.4f} ± ?"
-    digits = _digits(error)
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+    places = digits(error)
+    return f"{value:.{places}f} ± {error:.{places}f}"
 
 
 def with_interval(value: float, low: float, high: float) -> str:
@@ -23,7 +23,7 @@ def with_interval(value: float, low: float, high: float) -> str:
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def _digits(error: float) -> int:
+def digits(error: float) -> int:
     """Decimal places that show the first two digits of an error."""
     return max(0, 1 - math.floor(math.log10(error)))
 

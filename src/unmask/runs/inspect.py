@@ -29,7 +29,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStatus:
     """The state of a run: one line of `unmask runs`."""
 
     run: Path
@@ -71,7 +71,7 @@ def inspect(run: Path) -> list[Part]:
     return [part for part in (sealed, *checkpoints.values(), *others, *logs) if part]
 
 
-def standing(run: Path, thorough: bool = True) -> Standing:
+def status_of(run: Path, thorough: bool = True) -> RunStatus:
     """The state of a run.
 
     Args:
@@ -81,7 +81,7 @@ def standing(run: Path, thorough: bool = True) -> Standing:
     saved = _newest_saved(run)
     state = saved.state if saved else TrainingState()
     damaged = tuple(part.name for part in inspect(run) if part.problems) if thorough else None
-    return Standing(
+    return RunStatus(
         run,
         _activity(run, bool(saved)),
         state.step,

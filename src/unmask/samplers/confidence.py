@@ -1,8 +1,8 @@
 """Confidence samplers: score all masked positions and write tokens at the best ones.
 
-If each step writes one token, at a position chosen from the visible tokens only, each token is drawn
-from the network's own prediction. With the exact denoiser the texts then have the exact distribution. Several tokens per step are an approximation, and so is a choice
-that depends on the drawn token. Several tokens per step need fewer network calls.
+With the exact denoiser, texts have the exact distribution if each step writes one token, at a
+position that is chosen before the token is drawn. Several tokens per step need fewer network calls,
+but they are drawn independently of each other, which is an approximation.
 """
 
 import math

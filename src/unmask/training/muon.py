@@ -17,7 +17,7 @@ from unmask.errors import UnmaskError
 from unmask.runtime.device import PRECISIONS, native_precisions
 from unmask.training.ema import local
 from unmask.training.optimizer import NamedAdamW
-from unmask.training.training_config import TrainingConfig
+from unmask.training.training_config import OPTIMIZER_NAMES, TrainingConfig
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: a steep slope at 0 with results near 1
 STEPS = 5
@@ -191,7 +191,9 @@ class NamedMuon(NamedAdamW):
         return [stack for batch in self.batches for stack in batch]
 
 
-OPTIMIZERS: dict[str, type[NamedAdamW]] = {"adamw": NamedAdamW, "muon": NamedMuon}
+OPTIMIZERS: dict[str, type[NamedAdamW]] = dict(
+    zip(OPTIMIZER_NAMES, (NamedAdamW, NamedMuon), strict=True)
+)
 
 
 def block_matrices(model: nn.Module) -> dict[str, int]:

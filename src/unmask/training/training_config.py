@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from unmask.errors import UnmaskError
 from unmask.options import check_options, option
 
-OPTIMIZERS = ("adamw", "muon")
+OPTIMIZER_NAMES = ("adamw", "muon")
 DECAYS = ("constant", "cosine", "linear", "wsd")
 PRECISIONS = ("auto", "fp32", "bf16")
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -24,7 +24,7 @@ class TrainingConfig:
     micro_batch: int = option(0, ge=0)  # rows per backward pass; 0 = the whole batch
 
     # adamw | muon (for the matrices of blocks, AdamW for the rest)
-    optimizer: str = option("adamw", among=OPTIMIZERS)
+    optimizer: str = option("adamw", among=OPTIMIZER_NAMES)
     lr: float = option(3e-4, gt=0, lt=math.inf)  # of AdamW
     betas: tuple[float, float] = option((0.9, 0.999), ge=0, lt=1)
     eps: float = option(1e-8, gt=0, lt=math.inf)

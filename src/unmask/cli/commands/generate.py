@@ -202,22 +202,42 @@ def _write(
     render: Callable[["Result"], Any] = str,
     separator: str = "\n",
 ) -> None:
-    """Calls the model's method `verb` and prints its texts: plain, as JSON, or step by step.
+    """Calls the model's method `verb` and shows its texts: plain, as JSON or FASTA, or step by step.
 
     In a terminal a single text is shown step by step by default: its first tokens appear after one step.
     """
+    _check_output(args)
+    model = _loaded(args, options)
+    if not args.json:
+        _announce_windows(model, options.get("length"))
+    arguments = {"prompts" if verb == "generate" else verb: text}
+    several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
+    watchable = not (several or args.json or args.out or args.format) and render is str
+    if args.watch or (args.watch is None and watchable and _interactive()):
+        _watch(args, model, {**arguments, **options})
+        return
+    retrieves = getattr(args, "retrieve", None) is not None
+    texts = _with_context(model, args) if retrieves else partial(model.texts, **arguments)
+    dna = verb == "generate" and model.tokenizer.vocabulary.complement_ids is not None
+    form = _format(args, dna)
+    _print(args, partial(texts, **options), form, options.get("label"), render, separator)
+
+
+def _check_output(args: Namespace) -> None:
+    """Raises an error for options that exclude each other, and for files that do not exist."""
     if args.watch and args.json:
         raise UnmaskError("--watch and --json exclude each other: give one of them")
     if args.watch and (args.out or args.format):
         raise UnmaskError("--watch shows texts in the terminal: leave --out and --format out")
     if args.out is not None:
         check_place(args.out)
-    retrieve = getattr(args, "retrieve", None)
     check_model(args.model)
-    if retrieve is not None:
-        check_source(retrieve)
-    from rich.console import Console
+    if getattr(args, "retrieve", None) is not None:
+        check_source(args.retrieve)
 
+
+def _loaded(args: Namespace, options: dict[str, Any]) -> "Model":
+    """The model of the arguments. Adds the sampling options to `options`, with their models loaded."""
     from unmask.model import load
 
     model = load(args.model, **given(args, "device", "precision", "compile"))
@@ -229,52 +249,58 @@ def _write(
 
         options["order_policy"] = OrderPolicy.load(options["order_policy"])
         options.setdefault("sampler", "learned_order")
-    if not args.json:
-        _announce_windows(model, options.get("length"))
-    clock = Stopwatch()
-    arguments = {"prompts" if verb == "generate" else verb: text}
-    several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
-    plain = not (args.json or args.out or args.format)
-    watchable = render is str and not several and plain and _interactive()
-    if args.watch or (args.watch is None and watchable):
-        from unmask.generation.display import watch
+    return model
 
-        if retrieve is not None:
-            options["context"] = _passages(_retriever(model, args), args.prompt[0], args)
-        frames = model.stream(**arguments, **options)
-        last = watch(
-            frames,
-            model.tokenizer,
-            conditional=model.conditional,
-            on_screen=clock.shown,
-            brief=not args.watch,
-        )
-        if args.time and last is not None:
-            calls = [int(last.calls.max())] * len(last.tokens)
-            clock.print_times(last.tokens.numel(), calls, last.seconds)
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    start = time.perf_counter()
-    written: list["Result"] = []
-    form = _format(
-        args, verb == "generate" and model.tokenizer.vocabulary.complement_ids is not None
+
+def _watch(args: Namespace, model: "Model", options: dict[str, Any]) -> None:
+    """Shows the steps of a text in the terminal."""
+    from unmask.generation.display import watch
+
+    clock = Stopwatch()
+    if getattr(args, "retrieve", None) is not None:
+        options["context"] = _passages(_retriever(model, args), args.prompt[0], args)
+    last = watch(
+        model.stream(**options),
+        model.tokenizer,
+        conditional=model.conditional,
+        on_screen=clock.shown,
+        brief=not args.watch,
     )
+    if args.time and last is not None:
+        calls = [int(last.calls.max())] * len(last.tokens)
+        clock.print_times(last.tokens.numel(), calls, last.seconds)
+
+
+def _print(
+    args: Namespace,
+    texts: Callable[[], Iterator["Result"]],
+    form: str,
+    label: str | None,
+    render: Callable[["Result"], Any],
+    separator: str,
+) -> None:
+    """Prints each text as soon as it is written, or saves all of them in the file of --out."""
+    from rich.console import Console
+
+    clock, start = Stopwatch(), time.perf_counter()
+    console = Console(highlight=False, soft_wrap=True)
+    written: list["Result"] = []
     lines: list[str] = []
-    texts = partial(model.texts, **arguments) if retrieve is None else _with_context(model, args)
-    for result in texts(**options):
-        if form == "json":
-            lines.append(json.dumps(asdict(result)))
-        elif form == "fasta":
-            lines.append(fasta_record(result, len(written) + 1, options.get("label")))
-        elif args.out is not None:
-            lines.append(result.text)
-        if args.out is None and lines:
-            print(lines.pop(), flush=True)
-        elif args.out is None:
-            console.print(separator * bool(written), end="")
-            console.print(render(result), markup=False)
-        clock.shown()
+    for result in texts():
         written.append(result)
+        line = result.text
+        if form == "json":
+            line = json.dumps(asdict(result))
+        elif form == "fasta":
+            line = fasta_record(result, len(written), label)
+        if args.out is not None:
+            lines.append(line)
+        elif form == "text":
+            console.print(separator * (len(written) > 1), end="")
+            console.print(render(result), markup=False)
+        else:
+            print(line, flush=True)
+        clock.shown()
     if args.out is not None:
         replace(args.out, "".join(f"{line}\n" for line in lines).encode())
     if args.time:

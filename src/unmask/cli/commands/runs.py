@@ -10,7 +10,7 @@ from unmask.cli.parser import Commands, add_examples
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
-    from unmask.runs.inspect import Standing
+    from unmask.runs.inspect import RunStatus
 
 
 def add(commands: Commands) -> None:
@@ -45,7 +45,7 @@ def _add_check(commands: Commands) -> None:
 
 
 def runs(args: Namespace) -> None:
-    from unmask.runs.inspect import is_run, standing
+    from unmask.runs.inspect import is_run, status_of
 
     if not args.folder.is_dir():
         raise UnmaskError(
@@ -53,7 +53,7 @@ def runs(args: Namespace) -> None:
         )
     inside = sorted(path for path in args.folder.iterdir() if path.is_dir() and is_run(path))
     folders = [args.folder] if is_run(args.folder) else inside
-    found = [standing(run, thorough=not args.fast) for run in folders]
+    found = [status_of(run, thorough=not args.fast) for run in folders]
     if args.json:
         print(json.dumps([{**asdict(each), "run": str(each.run)} for each in found], indent=1))
     elif found:
@@ -62,7 +62,7 @@ def runs(args: Namespace) -> None:
         print(f"there are no runs in {args.folder}")
 
 
-def _print(found: "list[Standing]") -> None:
+def _print(found: "list[RunStatus]") -> None:
     from rich.table import Table
 
     from unmask.cli.output.tables import print_whole, size_text

@@ -1,18 +1,15 @@
 """The suite `likelihood`: negative log-likelihood of a text, measured at once or in merged shards."""
 
-import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask import shipped
 from unmask.errors import UnmaskError
+from unmask.evaluation.suites.likelihood_parts import merged, parse_order, parse_shard
+from unmask.evaluation.suites.likelihood_table import cells, summary
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite
-from unmask.likelihood.figure_text import _digits, with_error
 from unmask.options import changed_options, option
 
 if TYPE_CHECKING:
@@ -20,11 +17,6 @@ if TYPE_CHECKING:
     from unmask.likelihood.bound import Bound
     from unmask.likelihood.measured_rows import TextStatistics
     from unmask.model import Model
-
-_NAMES = ("model", "data")  # may differ between parts: machines may name the same file differently
-
-
-_FEWEST_WORDS = 1 / 12  # words per token of a text with words
 
 
 @dataclass(frozen=True)
@@ -67,8 +59,8 @@ class LikelihoodOptions:
     merge: list[Path] | None = option(None, help="merge parts that --save wrote; without MODEL")
 
     def __post_init__(self) -> None:
-        _order(self.order)
-        _shard(self.shard)
+        parse_order(self.order)
+        parse_shard(self.shard)
 
 
 @dataclass(frozen=True)
@@ -122,9 +114,9 @@ class Likelihood(Suite):
             packing=options.packing,
             estimator=options.estimator,
             steps=options.steps,
-            order=_order(options.order),
+            order=parse_order(options.order),
             orders=options.orders,
-            shard=_shard(options.shard),
+            shard=parse_shard(options.shard),
             batch=options.batch,
             progress=MeasureProgress("measured", progress.say),
         )
@@ -149,30 +141,10 @@ class Likelihood(Suite):
         yield LikelihoodRow(bound, conditions, None, statistics, twin, upper)
 
     def summary(self, rows: Sequence[LikelihoodRow]) -> str:
-        """The perplexity per word beside a unigram model and the twin; empty for parts of a text.
+        return summary(rows[0].bound, rows[0].statistics, rows[0].twin)
 
-        A text almost without spaces, such as DNA, has no words: the figure is per token.
-        """
-        bound, found = rows[0].bound, rows[0].statistics
-        if found is None or not found.words or bound.certificate == "none":
-            return ""
-        from unmask.likelihood.bound import perplexity_of
-
-        kind = {"upper": "perplexity at most", "exact": "perplexity"}
-
-        words = found.words >= _FEWEST_WORDS
-
-        def readable(nats: float) -> str:
-            return _readable(perplexity_of(nats / found.words if words else nats))
-
-        others = f"a unigram model of its tokens has {readable(found.unigram_nats)}"
-        if rows[0].twin is not None:
-            name, nats = rows[0].twin
-            others += f", the shipped autoregressive model {name} {readable(nats)}"
-        return (
-            f"{kind.get(bound.certificate, 'pseudo-perplexity')} {readable(bound.nats)} "
-            f"per {'word' if words else 'token'}; {others} (lower is better)"
-        )
+    def cells(self, row: LikelihoodRow) -> dict[str, str]:
+        return {**cells(row.bound, row.upper), **{k: str(v) for k, v in row.conditions.items()}}
 
     def saved(
         self, source: str | None, options: LikelihoodOptions
@@ -184,43 +156,8 @@ class Likelihood(Suite):
         for name in changed_options(options):
             if name != "merge":
                 raise UnmaskError(f"--{name} does not go with --merge: leave it out")
-        return map(_merged, [options.merge])
-
-    def cells(self, row: LikelihoodRow) -> dict[str, str]:
-        from unmask.likelihood.bound import CERTIFICATES
-
-        bound = row.bound
-        sign = "≤ " if bound.certificate == "upper" else ""
-        # with estimated bytes of a part, or with unknown tokens, the figure per byte is no bound
-        about = "≈ " if bound.text_estimated or bound.unknown else sign
-        byte = with_error(bound.bits_per_byte, bound.bits_per_byte_error)
-        character = with_error(bound.bits_per_character, bound.bits_per_character_error)
-        pseudo = "pseudo-" if bound.certificate == "pseudo" else ""
-        known = math.isfinite(bound.text_error)
-        text_error = f"± {bound.text_error:.2g} nats per token"
-        left_out = f"{bound.left_out:,} pairs longer than a row"
-        unknown = f"{bound.unknown:,} unknown tokens"
-        terms = ", ".join(f"{name} {value:.4f}" for name, value in bound.terms.items())
-        return {
-            f"{pseudo}perplexity": f"{sign}{with_error(bound.perplexity, bound.perplexity_error)} per token",
-            "nats per token": sign + with_error(bound.nats, bound.error),
-            "bits per byte": about + byte,
-            "bits per character": about + character,
-            "kind of figure": CERTIFICATES.get(bound.certificate, bound.certificate),
-            "computed by": bound.of,
-            "order-agnostic bound": _upper_text(row.upper),
-            "99% interval": _interval(bound),
-            "to halve the error": f"{bound.draws_to_halve} draws" if bound.draws_to_halve else "",
-            "error over texts": text_error if known else "unknown: the text is one row",
-            "tokens": f"{bound.tokens:,}",
-            "left out": left_out if bound.left_out else "",
-            "unknown": unknown if bound.unknown else "",
-            "not read": bound.unread,
-            "draws": str(bound.draws),
-            "rows": _rows(bound),
-            "terms": terms if len(bound.terms) > 1 else "",
-            **{name: str(value) for name, value in row.conditions.items()},
-        }
+        bound, conditions, model = merged(options.merge)
+        return iter([LikelihoodRow(bound, conditions, model)])
 
 
 def _upper(model: "Model", options: LikelihoodOptions) -> "Bound | None":
@@ -239,16 +176,6 @@ def _upper(model: "Model", options: LikelihoodOptions) -> "Bound | None":
         orders=orders,
         batch=options.batch,
     )
-
-
-def _upper_text(bound: "Bound | None") -> str:
-    if bound is None:
-        return ""
-    nats, perplexity = (
-        with_error(bound.nats, bound.error),
-        with_error(bound.perplexity, bound.perplexity_error),
-    )
-    return f"perplexity ≤ {perplexity}, ≤ {nats} nats per token"
 
 
 def _rows_again(model: "Model", options: LikelihoodOptions) -> "Rows | None":
@@ -293,13 +220,6 @@ def _twin(model: "Model", rows: "Rows", batch: int) -> tuple[str, float] | None:
     return None
 
 
-def _readable(value: float) -> str:
-    """A perplexity with three digits, or as a power of ten if it is very large."""
-    if value >= 1e6:
-        return f"{value:.0e}"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def source_name(model: "Model", data: str | None) -> str:
     """The name of the measured text: the source, or the run's validation text."""
     own = model.config.data
@@ -314,70 +234,3 @@ def say_unused(options: Any, bound: "Bound", progress: Progress) -> None:
     if bound.certificate in ("exact", "pseudo") and unused:
         verb = "have" if len(unused) > 1 else "has"
         progress.say(f"{' and '.join(unused)} {verb} no effect: this figure has no noise")
-
-
-def _interval(bound: "Bound") -> str:
-    if not 0 < bound.error < math.inf:
-        return ""
-    digits = _digits(bound.error)
-    low, high = bound.interval
-    return f"{low:.{digits}f} to {high:.{digits}f} nats per token"
-
-
-def _rows(bound: "Bound") -> str:
-    """The measured rows as text."""
-    if bound.sums is None:
-        return ""
-    if bound.sums.rows == bound.sums.conditions.rows:
-        return f"{bound.sums.rows:,}, all of the text"
-    rows = ", ".join(f"{start} to {stop - 1}" for start, stop in bound.sums.parts)
-    return f"{rows} of {bound.sums.conditions.rows}"
-
-
-def _order(text: str | None) -> Any:
-    """The name of an order, or a list of positions."""
-    if not text or not text[0].isdigit():
-        return text
-    try:
-        return [int(position) for position in text.split(",")]
-    except ValueError:
-        raise UnmaskError(
-            f"--order {text!r} is no list of positions: give one such as 2,0,1"
-        ) from None
-
-
-def _shard(text: str | None) -> tuple[int, int]:
-    number, slash, count = ("0/1" if text is None else text).partition("/")
-    if not (slash and number.isdecimal() and count.isdecimal()):
-        raise UnmaskError(f"--shard {text!r} is no shard: give I/N, as 0/2 for the first of two")
-    return int(number), int(count)
-
-
-def _merged(files: list[Path]) -> LikelihoodRow:
-    """The sum of the parts in files, with their common conditions."""
-    from unmask.likelihood.bound import Bound
-    from unmask.likelihood.sums import Sums
-
-    parts: list[Sums] = []
-    first: dict[str, Any] = {}
-    names: list[str | None] = []
-    for file in files:
-        if not file.is_file():
-            raise UnmaskError(f"no file {file}: give files that --save wrote")
-        try:
-            saved = json.loads(file.read_text(encoding="utf-8"))
-            sums, conditions = Sums.from_dict(saved["sums"]), saved["conditions"]
-        except (ValueError, KeyError, TypeError, UnmaskError):
-            raise UnmaskError(
-                f"{file} holds no part: make it with 'unmask evaluate MODEL --shard I/N --save FILE'"
-            ) from None
-        first = first or conditions
-        for name in first | conditions:
-            if name not in _NAMES and first.get(name) != conditions.get(name):
-                raise UnmaskError(
-                    f"these are no parts of one measurement: {name} is {first.get(name)} in {files[0]} "
-                    f"and {conditions.get(name)} in {file}; measure both with the same settings"
-                )
-        parts.append(sums)
-        names.append(saved.get("model"))
-    return LikelihoodRow(Bound.from_sums(reduce(add, parts)), first, names[0])

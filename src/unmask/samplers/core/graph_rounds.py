@@ -67,7 +67,27 @@ class Rounds(NamedTuple):
 
     @classmethod
     def of(cls, when: Uniforms, is_open: Places) -> "Rounds":
-        """Rounds that reveal the open positions of each row in descending order of `when`."""
+        """Rounds that reveal the open positions of each row in descending order of `when`.
+
+        Args:
+            when: One number per position.
+            is_open: True at the positions to reveal.
+
+        Returns:
+            The rounds.
+
+        Example:
+            Row 0 reveals columns 0 and 2 together, then 1; row 1 reveals columns 1, 0 and 2 in turn.
+
+            >>> when = torch.tensor([[0.9, 0.5, 0.9], [0.2, 0.7, 0.1]], dtype=torch.float64)
+            >>> rounds = Rounds.of(when, torch.ones(2, 3, dtype=torch.bool))
+            >>> rounds.positions.T.tolist()  # row, its index among the rows read, column
+            [[0, 0, 0], [0, 0, 2], [1, 1, 1], [0, 0, 1], [1, 1, 0], [1, 0, 2]]
+            >>> rounds.position_ends  # rounds of 3, 2 and 1 positions
+            [0, 3, 5, 6]
+            >>> rounds.read.tolist(), rounds.read_ends  # rows 0 and 1, both again, then row 1 alone
+            ([0, 1, 0, 1, 1], [0, 2, 4, 5])
+        """
         rows, columns = (index.numpy() for index in is_open.nonzero(as_tuple=True))
         value = when.numpy()[rows, columns]
         order = np.lexsort((-value, rows))
