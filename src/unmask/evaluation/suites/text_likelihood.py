@@ -156,8 +156,12 @@ class Likelihood(Suite):
         for name in changed_options(options):
             if name != "merge":
                 raise UnmaskError(f"--{name} does not go with --merge: leave it out")
-        bound, conditions, model = merged(options.merge)
-        return iter([LikelihoodRow(bound, conditions, model)])
+        return _merged(options.merge)
+
+
+def _merged(files: list[Path]) -> Iterator[LikelihoodRow]:
+    bound, conditions, model = merged(files)
+    yield LikelihoodRow(bound, conditions, model)
 
 
 def _upper(model: "Model", options: LikelihoodOptions) -> "Bound | None":
