@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,7 +22,14 @@ if torch.backends.cpu.get_cpu_capability() != "AVX512":  # as `unmask serve` doe
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 CHECKED = ["randomness", "diffusion", "backbones", "constraints", "methods", "samplers"]
-SHAPES = {*CHECKED, "laws", "kernels", "training"}  # folders of tests that check shapes
+FIRST = pytest.StashKey[bool]()
+SHAPES = {
+    *CHECKED,
+    "laws",
+    "kernels",
+    "training",
+    "representation",
+}  # folders of tests that check shapes
 
 install_import_hook([f"unmask.{name}" for name in CHECKED], "beartype.beartype")
 jaxtyping.config.update("jaxtyping_disable", True)
@@ -109,13 +115,20 @@ def either(request, model, left_to_right) -> Any:
     return model if request.param == "mdlm" else left_to_right
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the first test of each file, which checks shapes."""
+    firsts = {item.path: item for item in reversed(items)}
+    for item in firsts.values():
+        item.stash[FIRST] = True
+
+
 @pytest.fixture(autouse=True)
 def _shapes(request, monkeypatch) -> None:
-    """Checks shapes in every eighth test, chosen by its name, and in the long form in all of them.
+    """Checks shapes in the first test of each file, and in the long form in all tests.
 
     Checks double the time of a test. A wrong shape fails most tests that call the function.
     """
-    chosen = zlib.crc32(request.node.nodeid.encode()) % 8 == 0
+    chosen = request.node.stash.get(FIRST, False)
     if request.path.parent.name in SHAPES and (chosen or request.config.option.markexpr == ""):
         monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", False)
 

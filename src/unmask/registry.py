@@ -83,8 +83,9 @@ class Registry(Generic[T]):
         return next(names[base] for base in kind.__mro__ if base in names)
 
     def summaries(self) -> dict[str, str]:
-        """The first line of the docstring of each component, by name."""
-        return {name: (self[name].__doc__ or "").strip().splitlines()[0] for name in self}
+        """The first paragraph of the docstring of each component, by name."""
+        docs = {name: self[name].__doc__ or "" for name in self}
+        return {name: " ".join(doc.strip().split("\n\n")[0].split()) for name, doc in docs.items()}
 
 
 _imported: set[str] = set()  # plugins by name; "" stands for the entry points

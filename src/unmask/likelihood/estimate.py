@@ -1,7 +1,7 @@
 """Monte-Carlo estimates of the likelihood, or of a bound on it, over the rows of a corpus.
 
 The noise of a row depends on the seed, the draw, the number of draws and the row's number in the
-corpus, so a row has the same value in every batch and every shard. Times are stratified over a block of
+corpus. So a row has the same value in every batch and every shard. Times are stratified over a block of
 rows, or over the draws of a block if it has few rows.
 """
 

@@ -81,12 +81,13 @@ class Rounds(NamedTuple):
 
             >>> when = torch.tensor([[0.9, 0.5, 0.9], [0.2, 0.7, 0.1]], dtype=torch.float64)
             >>> rounds = Rounds.of(when, torch.ones(2, 3, dtype=torch.bool))
-            >>> rounds.positions.T.tolist()  # row, its index among the rows read, column
-            [[0, 0, 0], [0, 0, 2], [1, 1, 1], [0, 0, 1], [1, 1, 0], [1, 0, 2]]
-            >>> rounds.position_ends  # rounds of 3, 2 and 1 positions
-            [0, 3, 5, 6]
-            >>> rounds.read.tolist(), rounds.read_ends  # rows 0 and 1, both again, then row 1 alone
-            ([0, 1, 0, 1, 1], [0, 2, 4, 5])
+            >>> rows, index, columns = rounds.positions.tolist()
+            >>> assert rows == [0, 0, 1, 0, 1, 1]
+            >>> assert columns == [0, 2, 1, 1, 0, 2]
+            >>> assert index == [0, 0, 1, 0, 1, 0]  # of the row among those that the round reads
+            >>> assert rounds.position_ends == [0, 3, 5, 6]  # rounds of 3, 2 and 1 positions
+            >>> assert rounds.read.tolist() == [0, 1, 0, 1, 1]  # both rows, both, then row 1
+            >>> assert rounds.read_ends == [0, 2, 4, 5]
         """
         rows, columns = (index.numpy() for index in is_open.nonzero(as_tuple=True))
         value = when.numpy()[rows, columns]
