@@ -10,7 +10,6 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
-from unmask.generation.generator import Generator
 from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import FillRequest, framed, refuse_one_sided
 from unmask.generation.sampling_params import SamplingParams
@@ -118,7 +117,7 @@ def rows_to_edit(bundle: Bundle, text: str, edit: Edit, sampling: SamplingParams
     first = first_tokens(bundle, sampling)
     if edit.remask_uncertain or edit.remask_style:  # checks the options before any network call
         everything = [range(len(ids))] * sampling.n
-        Generator(bundle, _rows(bundle, first, ids, everything), sampling)
+        check_request(bundle, _rows(bundle, first, ids, everything), sampling)
     confidence = cache(lambda: _confidence(bundle, first, ids))
     seeds = row_seeds(sampling.seed, sampling.n)
     attribution = cache(lambda: _attribution(bundle, sampling, first, ids))

@@ -234,6 +234,11 @@ class Generator:
         return Result(tokenizer.decode(ids[:end]), ids[: end + 1], calls, seconds, self.seeds[text])
 
 
+def check_request(bundle: Bundle, job: FillRequest, sampling: SamplingParams) -> None:
+    """Raises an error if a model cannot write these rows with these options; runs no network."""
+    Generator(bundle, job, sampling)
+
+
 def in_inference_mode(frames: Iterator[Frame]) -> Iterator[Frame]:
     """The frames, computed in inference mode; the mode is off in the caller between two frames."""
     while True:

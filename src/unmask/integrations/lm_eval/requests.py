@@ -52,8 +52,7 @@ class RequestRunner:
         sampling = SamplingParams.of(decoding(self._decoding, options.sampling, {}))
         self._first = first_tokens(model, sampling)
         canvas, lead = [*self._first, v.mask_id], len(self._first)
-        # a generator checks the sampling options, here before any request is run
-        Generator(model, FillRequest([canvas], lead, [lead], True, 1), sampling)
+        check_request(model, FillRequest([canvas], lead, [lead], True, 1), sampling)
         # the last position of a row is reserved for EOS
         self._room = model.length - lead - (v.eos_id is not None)
 
