@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
+from unmask.generation.generator import check_request
 from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import FillRequest, framed, refuse_one_sided
 from unmask.generation.sampling_params import SamplingParams

@@ -9,7 +9,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.translation import DECODING
-from unmask.generation.generator import Generator
+from unmask.generation.generator import Generator, check_request
 from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import FillRequest
 from unmask.generation.sampling_params import SHARPNESS, SamplingParams
