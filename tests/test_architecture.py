@@ -1,4 +1,6 @@
-"""Rules of the code base: layers of imports, no import cycles, sizes of folders and files, names."""
+"""Rules of the code base: layers of imports, no import cycles,
+sizes of folders and files, names.
+"""
 
 import ast
 import re
@@ -56,7 +58,9 @@ MODULES = {module_of(file): file for file in SOURCES} | {"unmask": "__init__.py"
 
 
 def imported(source: str) -> Iterator[str]:
-    """The modules of the package that a file names, also in functions, under TYPE_CHECKING and in strings."""
+    """The modules of the package that a file names, also in functions,
+    under TYPE_CHECKING and in strings.
+    """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -70,7 +74,9 @@ def imported(source: str) -> Iterator[str]:
 
 
 def edges(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """Maps a file to the files that it imports or names. The package's __init__ may name all of them."""
+    """Maps a file to the files that it imports or names.
+    The package's __init__ may name all of them.
+    """
     return {
         file: {MODULES[name] for name in imported(source) if name in MODULES} - {file}
         for file, source in sources.items()
@@ -270,7 +276,9 @@ def test_a_namesake_is_found():
 
 
 def asked_classes(source: str) -> Iterator[str]:
-    """The names of classes in the type checks of a file: isinstance, issubclass, type() is, case."""
+    """The names of classes in the type checks of a file: isinstance, issubclass, type()
+    is, case.
+    """
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
@@ -287,7 +295,9 @@ def asked_classes(source: str) -> Iterator[str]:
 
 
 def family(kind: type) -> dict[str, str]:
-    """A class and all classes of the package that derive from it, each with its place as `part_of` names it."""
+    """A class and all classes of the package that derive from it,
+    each with its place as `part_of` names it.
+    """
     file = kind.__module__.removeprefix("unmask.").replace(".", "/")
     found = {kind.__name__: part_of(file)}
     for each in kind.__subclasses__():

@@ -1,4 +1,6 @@
-"""docs/explanation/equations.md names existing functions that run, and every equation of `unmask.diffusion`."""
+"""docs/explanation/equations.md names existing functions that run,
+and every equation of `unmask.diffusion`.
+"""
 
 import inspect
 import pkgutil
@@ -79,7 +81,9 @@ def test_a_name_that_does_not_exist_is_found():
 
 
 def trained_and_sampled(method: str, options: dict[str, str], samplers: list[str]) -> set[str]:
-    """The functions that are called in two training steps, a bound of T steps and a text of each sampler."""
+    """The functions that are called in two training steps,
+    a bound of T steps and a text of each sampler.
+    """
     backbone = {"backbone": "causal"} if method == "autoregressive" else {}
     settings = {**TINY, "method": method, **backbone, **options}
     with TemporaryDirectory() as folder, Walk() as walk:

@@ -1,4 +1,6 @@
-"""The distribution: a wheel with all files that the package reads, and extras for all pip commands."""
+"""The distribution: a wheel with all files that the package reads,
+and extras for all pip commands.
+"""
 
 import re
 import shutil

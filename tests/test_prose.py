@@ -1,4 +1,5 @@
-"""Rules of plain prose for docstrings, help texts, errors and log lines of the code, and for the pages.
+"""Rules of plain prose for docstrings, help texts, errors and log lines of the code,
+and for the pages.
 
 `python tests/test_prose.py PATH …` prints the faults of files or folders.
 """
@@ -72,7 +73,8 @@ def proses(file: Path) -> Iterator[Prose]:
 def without_code_blocks(text: str) -> Iterator[str]:
     """The lines of a text outside its code blocks, which are fenced or indented as in Markdown.
 
-    An indented block is code if a blank line separates it from unindented text. An entry under Args is not code.
+    An indented block is code if a blank line separates it from unindented text.
+    An entry under Args is not code.
     """
     fenced = code = blank = False
     last = ""  # the last line that is not blank
@@ -107,7 +109,8 @@ def sentences(text: str) -> Iterator[str]:
 def page_proses(file: Path) -> Iterator[Prose]:
     """The headings, paragraphs, list items and table cells of a page.
 
-    Code blocks and quotations are left out. A heading begins with #, so that the rule for the first word holds for it.
+    Code blocks and quotations are left out. A heading begins with #,
+    so that the rule for the first word holds for it.
     """
     block: list[str] = []
     start, fence = 1, ""
@@ -142,7 +145,9 @@ def page_proses(file: Path) -> Iterator[Prose]:
 
 
 def page_faults(file: Path) -> Iterator[str]:
-    """The rules that a page breaks. The rule for the first word holds for headings and the first sentence."""
+    """The rules that a page breaks. The rule for the first word holds for
+    headings and the first sentence.
+    """
     opening = True
     for prose in page_proses(file):
         heading = prose.text.startswith("# ")

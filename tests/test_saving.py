@@ -164,7 +164,8 @@ def test_sampling_defaults_are_saved_with_a_model(model, tmp_path):
     assert content(usual.generate(**given)[0]) == content(model.generate(**given)[0])
     assert usual.generate(grid="1,0.5,0")[0].calls <= 2  # a grid of times has its own steps
     gap = "The [MASK:14] sat on the [MASK:2]."
-    # a gap has its own steps; its tokens are chosen with the model's defaults unless options are given
+    # a gap has its own steps; its tokens are chosen with the model's defaults unless options are
+    # given
     cooler = content(model.fill(gap, temperature=0.5)[0])
     assert content(usual.fill(gap)[0]) == content(usual.fill(gap, temperature=None)[0]) == cooler
     assert content(usual.fill(gap, temperature=1.0)[0]) == content(model.fill(gap)[0]) != cooler

@@ -30,7 +30,8 @@ CALLS = {
 }
 # these compile a network or a pattern, not Python code
 ALLOWED = {"torch.compile", "re.compile"}
-# torch.load with an explicit weights_only=True reads only tensors and plain values, and refuses every
+# torch.load with an explicit weights_only=True reads only tensors and plain values, and refuses
+# every
 # unknown name. One file needs it, for checkpoints that are pickles.
 WEIGHTS_ONLY = "formats/pickle.py"
 

@@ -1,4 +1,6 @@
-"""The documentation site builds without a broken link, with a page for each command and each public name."""
+"""The documentation site builds without a broken link,
+with a page for each command and each public name.
+"""
 
 import os
 import re

@@ -21,8 +21,8 @@ from unmask.samplers.order_policy import OrderPolicy
 class Bundle:
     """The content of a model folder; `generation`, `likelihood` and `formats` work on it.
 
-    `defaults` are the options of `generate` that apply where a caller gives none. `order_policy` is the
-    policy of the sampler `learned_order`, trained for this model.
+    `defaults` are the options of `generate` that apply where a caller gives none. `order_policy` is
+    the policy of the sampler `learned_order`, trained for this model.
     """
 
     method: Method

@@ -97,7 +97,9 @@ class Option:
         return self.le if self.lt is None else self.lt
 
     def check(self, value: Any) -> None:
-        """Raises an error for a number out of range, an unknown choice, or a value of another type."""
+        """Raises an error for a number out of range, an unknown choice,
+        or a value of another type.
+        """
         if value is None:
             return
         if self.many and isinstance(value, list | tuple):
@@ -140,7 +142,8 @@ def option(
     repeat: bool = False,
     on: tuple[str, ...] = SURFACES,
 ) -> Any:
-    """A dataclass field that is an option on the command line, the server, the harness and the playground.
+    """A dataclass field that is an option on the command line, the server,
+    the harness and the playground.
 
     Args:
         default: Default value; a list or dict is copied for each instance.

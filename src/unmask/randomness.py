@@ -35,7 +35,9 @@ def _block(seed: int, name: str, step: int, first_row: int, rows: int, width: in
 
 @contextmanager
 def torch_seed(seed: int) -> Iterator[None]:
-    """Seeds torch's random numbers on the CPU, for initial weights, and restores their state afterwards."""
+    """Seeds torch's random numbers on the CPU, for initial weights,
+    and restores their state afterwards.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
@@ -83,7 +85,9 @@ def row_uniforms(
 
 
 def child_seed(seed: int, index: int, kind: str = "child") -> int:
-    """The seed of the `index`-th child of `seed`, different for each kind; child 0 is `seed` itself."""
+    """The seed of the `index`-th child of `seed`, different for each kind;
+    child 0 is `seed` itself.
+    """
     return seed if index == 0 else _key(seed, f"{kind} {index}") >> 66
 
 

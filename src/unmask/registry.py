@@ -62,7 +62,9 @@ class Registry(Generic[T]):
         return iter(sorted(self._entries))
 
     def in_order(self) -> Iterator[type[T]]:
-        """The classes in the order of registration. Extensions and plugins are imported after the core."""
+        """The classes in the order of registration.
+        Extensions and plugins are imported after the core.
+        """
         own = dict(self._entries)
         yield from own.values()
         self._load_all()
@@ -77,7 +79,9 @@ class Registry(Generic[T]):
         return self[name](**fields)
 
     def name_of(self, component: object) -> str:
-        """The registered name of a component or a class; of its nearest base class if it has none."""
+        """The registered name of a component or a class;
+        of its nearest base class if it has none.
+        """
         kind = component if isinstance(component, type) else type(component)
         names = {entry: name for name, entry in self._entries.items()}
         return next(names[base] for base in kind.__mro__ if base in names)
@@ -95,8 +99,8 @@ _importing = RLock()
 def load_plugins() -> None:
     """Imports each plugin once; its `register` calls add components.
 
-    Plugins are the modules that entry points of the group "unmask" of installed packages name, and the
-    files and modules in the environment variable UNMASK_PLUGINS.
+    Plugins are the modules that entry points of the group "unmask" of installed packages name, and
+    the files and modules in the environment variable UNMASK_PLUGINS.
     """
     with _importing:
         if "" not in _imported:

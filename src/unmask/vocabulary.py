@@ -102,7 +102,9 @@ class Vocabulary:
         bos_id: int | None = None,
         eos_id: int | None = None,
     ) -> "Vocabulary":
-        """The vocabulary of a tokenizer with `tokens` ids; without `mask_id`, MASK becomes the last id."""
+        """The vocabulary of a tokenizer with `tokens` ids; without `mask_id`,
+        MASK becomes the last id.
+        """
         if mask_id is None:
             return cls(tokens + 1, tokens, pad_id, bos_id, eos_id)
         return cls(tokens, mask_id, pad_id, bos_id, eos_id)

@@ -1,4 +1,6 @@
-"""Weights that are prepared for inference have the outputs of the original weights, and change with them."""
+"""Weights that are prepared for inference have the outputs of the original weights,
+and change with them.
+"""
 
 import copy
 import pickle

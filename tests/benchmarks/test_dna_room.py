@@ -34,7 +34,9 @@ def test_markov_models_of_dna(beside, tmp_path):
 
 
 def test_intervals_of_sequences(beside, monkeypatch):
-    """Every position on either strand, also across two blocks and in lower case. Short sequences have none."""
+    """Every position on either strand, also across two blocks and in lower case.
+    Short sequences have none.
+    """
     import numpy as np
 
     from benchmarks.dna import intervals as dna_intervals
@@ -60,7 +62,9 @@ def test_dna_speed(here):
 
 
 def test_measures_of_enhancers(beside):
-    """Distance to the nearest sequence of either strand, spectra of k-mers, and the content of G and C."""
+    """Distance to the nearest sequence of either strand, spectra of k-mers,
+    and the content of G and C.
+    """
     import numpy as np
 
     from benchmarks.dna import enhancers as dna_enhancers

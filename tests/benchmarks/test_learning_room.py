@@ -105,7 +105,9 @@ def test_methods(beside, monkeypatch, capsys, tmp_path):
     "rows", [["mdlm", "ssd-lm", "bert-mouth"], pytest.param([], marks=pytest.mark.slow)]
 )
 def test_baselines_table(here, tmp_path, rows):
-    """Rows are tuned, trained, measured, timed and sampled once; a judge scores their texts later."""
+    """Rows are tuned, trained, measured, timed and sampled once;
+    a judge scores their texts later.
+    """
     from tiny_judge import save_judge
 
     from benchmarks.learning import baselines as baselines_table
@@ -144,7 +146,9 @@ def test_baselines_table(here, tmp_path, rows):
 
 
 def test_sizes(here, tmp_path):
-    """Two sizes of both methods and two schedules, further seeds at the ends, then tables and picture."""
+    """Two sizes of both methods and two schedules, further seeds at the ends,
+    then tables and picture.
+    """
     from tiny_judge import save_judge
 
     rows = [f"{method}-{size}" for size in ("40M", "1M") for method in ("mdlm", "ar")]
@@ -176,7 +180,9 @@ def test_sizes(here, tmp_path):
 
 
 def test_story_writer(beside):
-    """Each next token is the likeliest one, also after rows whose story has ended have left the batch."""
+    """Each next token is the likeliest one,
+    also after rows whose story has ended have left the batch.
+    """
     import unmask
     from benchmarks.learning.shipped_models import StoryWriter
 

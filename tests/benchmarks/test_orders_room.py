@@ -34,7 +34,9 @@ def test_learned_order(here, run, tmp_path):
 
 @pytest.mark.slow
 def test_toy_orders(here):
-    """The learned order loses nothing, and a random one does. One token at a time, every order is exact."""
+    """The learned order loses nothing, and a random one does. One token at a time,
+    every order is exact.
+    """
     measured = {row["row"]: row for row in parsed(here("orders", "toy_orders", "--languages", 2))}
     assert abs(measured["learned"]["largest"]) < 0.02 < measured["random"]["loss"]
     assert all(row["error_one_by_one"] < 1e-5 for row in measured.values())

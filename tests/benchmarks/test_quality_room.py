@@ -85,7 +85,9 @@ def test_quality_runs_the_remaining_jobs(beside, tmp_path, capsys):
 
 
 def test_the_jobs_on_the_quality_page_exist(beside, capsys, monkeypatch):
-    """Every `--only` on the page names existing jobs, jobs need existing jobs, and a wrong name is an error."""
+    """Every `--only` on the page names existing jobs, jobs need existing jobs,
+    and a wrong name is an error.
+    """
     from benchmarks.quality import jobs as quality
 
     jobs = {job.name: job for job in quality.Plan(Path("data"), Path("runs")).jobs()}
@@ -103,7 +105,9 @@ def test_the_jobs_on_the_quality_page_exist(beside, capsys, monkeypatch):
 
 
 def test_failure_modes(here, run, tmp_path):
-    """Names are known within one story and unknown in the next. A token that is written alone has gain 0."""
+    """Names are known within one story and unknown in the next.
+    A token that is written alone has gain 0.
+    """
     names = [f"{first}{second}m" for first in "ABCDEFGH" for second in "aeiou"]
     story = "and {0} " * 5  # 40 tokens of one byte
     stories, file = tmp_path / "stories.txt", tmp_path / "rows.jsonl"

@@ -24,7 +24,9 @@ def test_gpu(here, bf16, tmp_path):
 
 
 def test_operations(here):
-    """The count by hand for the paper's network: 12 layers of 768, 1024 tokens, logits at half of them."""
+    """The count by hand for the paper's network: 12 layers of 768, 1024 tokens,
+    logits at half of them.
+    """
     from benchmarks import operations
 
     layer = 2 * (3 + 1 + 4 + 4) * 768 * 768 + 2 * 2 * 1024 * 768

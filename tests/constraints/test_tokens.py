@@ -1,4 +1,6 @@
-"""The allowed tokens at a position are those of some valid completion of the row, checked by enumeration."""
+"""The allowed tokens at a position are those of some valid completion of the row,
+checked by enumeration.
+"""
 
 import re
 from itertools import product
@@ -63,7 +65,9 @@ class Listing:
         )
 
     def tokens(self, row: tuple[int, ...], column: int) -> set[int]:
-        """Tokens of all completions at a position: none of `never`; BOS and PAD only after the end."""
+        """Tokens of all completions at a position: none of `never`;
+        BOS and PAD only after the end.
+        """
         open_ = [i for i, token in enumerate(row) if token == self.mask or i == column]
         return {
             full[column]
@@ -106,7 +110,9 @@ def test_a_call_without_positions():
 
 
 def test_large_automata_agree_with_small_ones():
-    """Above MOST_DENSE states products are sparse. Both forms of "more than 90 letters" must agree."""
+    """Above MOST_DENSE states products are sparse.
+    Both forms of "more than 90 letters" must agree.
+    """
     vocabulary = Vocabulary(4, 3, eos_id=2)
     pieces = [b"a", b"aaa", None, None]
     z = torch.full((2, 40), 3)

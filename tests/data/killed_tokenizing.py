@@ -1,4 +1,6 @@
-"""Tokenises a file in small blocks: once undisturbed, then several times with a kill after some blocks."""
+"""Tokenises a file in small blocks: once undisturbed,
+then several times with a kill after some blocks.
+"""
 
 import os
 import signal

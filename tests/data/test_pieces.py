@@ -1,4 +1,6 @@
-"""A text is the concatenation of the bytes of its tokens, or the tokenizer declares that it is not."""
+"""A text is the concatenation of the bytes of its tokens,
+or the tokenizer declares that it is not.
+"""
 
 import pytest
 from hypothesis import given

@@ -11,7 +11,9 @@ from unmask.evaluation.metrics.bootstrap import Figure, mean, ratio, share
 
 
 def skewed(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nats and tokens of texts of different lengths, with a skewed distribution of nats per token."""
+    """Nats and tokens of texts of different lengths,
+    with a skewed distribution of nats per token.
+    """
     generator = np.random.default_rng(seed)
     tokens = generator.integers(1, 40, n).astype(float)
     return tokens * generator.lognormal(0.5, 0.8, n), tokens

@@ -1,4 +1,6 @@
-"""Gaps of held-out text: their choice and scores by hand, and models that do or do not read the right side."""
+"""Gaps of held-out text: their choice and scores by hand,
+and models that do or do not read the right side.
+"""
 
 import math
 from dataclasses import replace

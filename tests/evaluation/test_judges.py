@@ -1,4 +1,6 @@
-"""A judge with its own tokenizer: figures by hand, independent of the batch, one-line errors if it is missing."""
+"""A judge with its own tokenizer: figures by hand, independent of the batch,
+one-line errors if it is missing.
+"""
 
 import math
 import shutil

@@ -166,7 +166,9 @@ def test_real_text_can_be_given(model, tmp_path):
 
 
 def test_windows_on_text_are_compared_at_one_length(model, tmp_path):
-    """Wrapped rows in which a text ends are left out if they are few, and generated texts have no end."""
+    """Wrapped rows in which a text ends are left out if they are few,
+    and generated texts have no end.
+    """
     data = replace(model.config.data, packing="wrap")
     wrapped = unmask.Model(model.method, model.tokenizer, replace(model.config, data=data))
     text = tmp_path / "text.txt"

@@ -1,4 +1,6 @@
-"""The generation suite: texts of a model under a judge with another tokenizer, compared with real text."""
+"""The generation suite: texts of a model under a judge with another tokenizer,
+compared with real text.
+"""
 
 import json
 import math

@@ -35,7 +35,9 @@ def test_a_score_has_an_interval_and_a_signature():
 
 
 def test_the_interval_stays_within_the_range_of_scores():
-    """With few texts, some of them perfect, the mean of the resamples is near an end of the range."""
+    """With few texts, some of them perfect,
+    the mean of the resamples is near an end of the range.
+    """
     texts = [*HYPOTHESES, HYPOTHESES[0]]
     others = [["something else is written here"]] * 2
     mixed = bleu(texts, [[texts[0]], [texts[1]], *others])

@@ -1,8 +1,10 @@
-"""Rows of every zero-shot set against streams worked by hand, and GPT-2's token counts of the real sets.
+"""Rows of every zero-shot set against streams worked by hand,
+and GPT-2's token counts of the real sets.
 
-The counts of the whole sets are checked only if UNMASK_DATA names a folder with `zero-shot` and `tokenizers/gpt2`. The
-other tests read fixtures/gpt2-part.json. It holds the merges of GPT-2's BPE (MIT) that can apply to the lines below,
-with their real ids. These lines need no other merge, so the ids are GPT-2's own.
+The counts of the whole sets are checked only if UNMASK_DATA names a folder with `zero-shot` and
+`tokenizers/gpt2`. The other tests read fixtures/gpt2-part.json. It holds the merges of GPT-2's BPE
+(MIT) that can apply to the lines below, with their real ids. These lines need no other merge,
+so the ids are GPT-2's own.
 """
 
 import json
@@ -167,7 +169,8 @@ def test_from_the_hub(put_datasets, name, file, content, records, stream):
     def load_dataset(path, config=None, *, split, data_dir=None, revision=None):
         hub = zero_shot_set(name).hub
         assert (path, split) == (hub.repository, hub.split)
-        # a dataset with a loading script is read from its Parquet copy, in a folder of the configuration
+        # a dataset with a loading script is read from its Parquet copy, in a folder of the
+        # configuration
         asked = (None, hub.config) if hub.converted else (hub.config or None, None)
         assert (config, data_dir) == asked
         assert revision == ("refs/convert/parquet" if hub.converted else None)
@@ -303,7 +306,8 @@ COUNTS = {
     "lambada": (5153, 306_006, 1_669_012, 423_590),
     "ag_news": (7600, 286_690, 1_788_274, 392_508),
 }
-# Counts of words and line ends, as published: 73k for PTB, 217,646 for WikiText (Merity et al., 2016).
+# Counts of words and line ends, as published: 73k for PTB, 217,646 for WikiText (Merity et al.,
+# 2016).
 PUBLISHED = {"ptb": 73_760, "wikitext": 217_646}
 
 

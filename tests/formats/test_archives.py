@@ -1,4 +1,6 @@
-"""Archives that two readers would read differently: the checked content is the content that torch loads."""
+"""Archives that two readers would read differently:
+the checked content is the content that torch loads.
+"""
 
 import re
 import shutil

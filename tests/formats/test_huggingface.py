@@ -1,4 +1,6 @@
-"""Models that are saved in the hub's layout are the same after loading, also through transformers."""
+"""Models that are saved in the hub's layout are the same after loading,
+also through transformers.
+"""
 
 import json
 import shutil

@@ -100,7 +100,9 @@ def hub(monkeypatch, folder, tmp_path):
 
 
 def checked(name: str, stub: Hub) -> Callable[..., Any]:
-    """A function of the fake hub that first checks its arguments against the library's signature."""
+    """A function of the fake hub that first checks its arguments against the
+    library's signature.
+    """
     signature = inspect.signature(getattr(huggingface_hub, name))
 
     def call(*args: Any, **options: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Published cards and configurations contain only the names of a run's data files, not their folders."""
+"""Published cards and configurations contain only the names of a run's data files,
+not their folders.
+"""
 
 from dataclasses import replace
 from pathlib import Path

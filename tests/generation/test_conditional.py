@@ -1,4 +1,6 @@
-"""Models of pairs, trained in seconds: generation and likelihood of targets, translation, and refusals."""
+"""Models of pairs, trained in seconds: generation and likelihood of targets, translation,
+and refusals.
+"""
 
 import json
 import random
@@ -142,7 +144,9 @@ def test_pairs_that_do_not_fit_are_reported_with_the_perplexity(mdlm, runs, tmp_
 
 
 def test_unknown_tokens_are_counted(mdlm, runs, tmp_path, capsys):
-    """One token replaces any unknown text, so bits per byte belong to another text: no bound, not exact."""
+    """One token replaces any unknown text, so bits per byte belong to another text: no bound,
+    not exact.
+    """
     unknown = "中文"  # in the target; unknown text in the source is not predicted
     assert mdlm.perplexity([("abc", unknown), (f"a{unknown}", "A")], draws=2).unknown == 2
     assert mdlm.perplexity([("abc", "CBA")], draws=2).unknown == 0
@@ -164,7 +168,9 @@ def test_a_target_does_not_depend_on_its_batch(mdlm):
 
 
 def test_the_end_of_a_target_may_be_drawn_first(mdlm):
-    """It takes one call for the end and one for each letter, instead of one for each position of the row."""
+    """It takes one call for the end and one for each letter,
+    instead of one for each position of the row.
+    """
     how = {"sampler": "confidence", "strategy": "deterministic"}
     found = mdlm.generate(UNSEEN, ending="first", **how)
     assert all(result.calls == len(result.ids) for result in found)  # EOS is one of them
@@ -330,7 +336,9 @@ def test_a_data_set_is_translated_and_scored(method, models, tmp_path):
 
 
 def test_a_set_with_an_unreadable_pair_has_no_score(mdlm, tmp_path):
-    """A score of the other pairs would not be the score of the set. Training may skip one pair of 200."""
+    """A score of the other pairs would not be the score of the set.
+    Training may skip one pair of 200.
+    """
     (tmp_path / "test.word").write_text("ab\n" * 200)
     (tmp_path / "test.turned").write_text("B A B A\n" * 7 + "\n" + "B A B A\n" * 192)
     with pytest.raises(UnmaskError) as caught:

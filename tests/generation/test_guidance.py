@@ -1,4 +1,6 @@
-"""Guided sampling against enumeration. The first position of the language is the class, or no class."""
+"""Guided sampling against enumeration. The first position of the language is the class,
+or no class.
+"""
 
 import json
 from itertools import permutations
@@ -34,7 +36,9 @@ RARELY = 1e-4  # chance that a correct sampler fails a test with a fresh choice 
 
 
 def labelled_language() -> Language:
-    """p(class) p(text | class) for texts of three words. A text without a class has the mixture of all classes."""
+    """p(class) p(text | class) for texts of three words.
+    A text without a class has the mixture of all classes.
+    """
     generator = torch.Generator().manual_seed(1)
     given = torch.softmax(torch.randn(2, WORDS**3, generator=generator).double(), 1)
     by_first = {
@@ -88,7 +92,9 @@ def sampled(sampler, denoise, rows: int, first: int = GOOD) -> tuple[torch.Tenso
 
 
 def one_at_a_time(weight: float, orders: list[tuple[int, ...]]) -> torch.Tensor:
-    """The distribution of texts that the guided oracle generates token by token: the mean over orders."""
+    """The distribution of texts that the guided oracle generates token by token:
+    the mean over orders.
+    """
     x = LANGUAGE.sequences
     table = powers(weight)
     number = {tuple(state): index for index, state in enumerate(STATES.tolist())}

@@ -1,4 +1,6 @@
-"""The authors' networks in plain torch with the authors' weight names, as a reference for the package's networks."""
+"""The authors' networks in plain torch with the authors' weight names,
+as a reference for the package's networks.
+"""
 
 import math
 

@@ -1,6 +1,8 @@
-"""Lines of code of the parts of the repository, beside their budgets and ceilings in pyproject.toml.
+"""Lines of code of the parts of the repository,
+beside their budgets and ceilings in pyproject.toml.
 
-usage: count_code.py [--by-folder]; `make lint` runs it, and it fails when a part is above its ceiling
+usage: count_code.py [--by-folder]; `make lint` runs it,
+and it fails when a part is above its ceiling
 """
 
 import ast

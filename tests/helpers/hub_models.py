@@ -70,7 +70,9 @@ def refused(call: Callable[[], Any]) -> str:
 
 @contextmanager
 def omegaconf() -> Iterator[Callable[[Any], Any]]:
-    """Settings as omegaconf pickles them: metadata, parent and content, without the cache of flags."""
+    """Settings as omegaconf pickles them: metadata, parent and content,
+    without the cache of flags.
+    """
     kinds = ("base.Metadata", "base.ContainerMetadata", "nodes.AnyNode")
     kinds += ("dictconfig.DictConfig", "listconfig.ListConfig")
     modules = {"omegaconf": ModuleType("omegaconf")}

@@ -1,9 +1,11 @@
-"""Checks that an extension can be deleted: a copy of the tree without it passes lint, types and tests.
+"""Checks that an extension can be deleted: a copy of the tree without it passes lint,
+types and tests.
 
     python tests/helpers/without_extension.py NAME [--quick] [pytest arguments]
 
-The copy lacks `src/unmask/extensions/NAME`, `tests/extensions/NAME` and `docs/extensions/NAME.md`. It runs ruff, mypy
-and the fast tests, or with --quick the rules of the code base and a short smoke test.
+The copy lacks `src/unmask/extensions/NAME`, `tests/extensions/NAME` and `docs/extensions/NAME.md`.
+It runs ruff, mypy and the fast tests, or with --quick the rules of the code base
+and a short smoke test.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""Samplers with small settings, canvases and denoisers for them: what the laws of sampling run over."""
+"""Samplers with small settings, canvases and denoisers for them:
+what the laws of sampling run over.
+"""
 
 import dataclasses
 from collections.abc import Iterator
@@ -87,7 +89,9 @@ def sample(
     name: str = "loglinear",
     scale: float = 1.0,
 ) -> Tensor:
-    """The number of draws of each sequence from the oracle, from one canvas (all MASK by default)."""
+    """The number of draws of each sequence from the oracle,
+    from one canvas (all MASK by default).
+    """
     return counts(language, texts(language, sampler, seeds, start, name, scale))
 
 

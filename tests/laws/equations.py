@@ -1,4 +1,6 @@
-"""The paper's equations in full, over the whole vocabulary: the code that runs is held against them."""
+"""The paper's equations in full, over the whole vocabulary:
+the code that runs is held against them.
+"""
 
 import torch
 from jaxtyping import Float, Int
@@ -49,7 +51,9 @@ def log_x_theta(
 
 
 def score_to_mean(log_score: Scores, sigma: Sigma, mask_id: int) -> Scores:
-    """log x_theta of a masked token from its log score: s_y = x_y alpha / (1 - alpha), renormalised."""
+    """log x_theta of a masked token from its log score: s_y = x_y alpha / (1 - alpha),
+    renormalised.
+    """
     return subs_log_probs(log_score + log_expm1(sigma)[..., None], mask_id)
 
 

@@ -1,4 +1,6 @@
-"""A causal language model of the transformers library, random and tiny, with a tokenizer of its own."""
+"""A causal language model of the transformers library, random and tiny,
+with a tokenizer of its own.
+"""
 
 import json
 from pathlib import Path

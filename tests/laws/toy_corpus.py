@@ -1,4 +1,5 @@
-"""A toy language whose every sequence is in the corpus as often as it is likely: its mean is the truth.
+"""A toy language whose every sequence is in the corpus as often as it is likely:
+its mean is the truth.
 
 So the entropy is what the exact denoiser costs on this corpus, not only on average over corpora.
 """

@@ -92,7 +92,9 @@ def test_an_estimate_lies_within_its_error_of_a_long_run(name):
 
 @pytest.mark.parametrize(("name", "rows"), [("mdlm", 3), ("mdlm", 12), ("sedd", 12)])
 def test_the_reported_error_is_the_spread_over_seeds(name, rows):
-    """60 seeds determine the spread to 1 / sqrt(2 * 59) = 9%. Four times that is a false alarm in 16,000."""
+    """60 seeds determine the spread to 1 / sqrt(2 * 59) = 9%.
+    Four times that is a false alarm in 16,000.
+    """
     nats, reported = many(name, 60, rows=rows, draws=3)
     assert reported == pytest.approx(float(nats.std()), rel=4 / math.sqrt(2 * 59))
 
@@ -127,7 +129,9 @@ def test_one_draw_falls_back_to_the_spread_between_rows():
 
 
 def test_the_error_over_texts_is_that_of_a_ratio_of_sums():
-    """Computed by hand for an exact likelihood. Rows are a sample, and each row is a cluster of tokens."""
+    """Computed by hand for an exact likelihood. Rows are a sample,
+    and each row is a cluster of tokens.
+    """
     method, texts = small_method("autoregressive"), Texts(40)
     nats = nats_by_row(method, texts)["nll"][0]
     tokens = texts.valid.sum(1)
@@ -137,7 +141,9 @@ def test_the_error_over_texts_is_that_of_a_ratio_of_sums():
 
 
 def test_a_paired_difference_has_the_error_of_the_difference():
-    """60 seeds determine the spread to 9%, as above; the noise of both models cancels for the most part."""
+    """60 seeds determine the spread to 9%, as above;
+    the noise of both models cancels for the most part.
+    """
     texts, first, second = Texts(BLOCK + 8), small_method("mdlm"), small_method("mdlm")
     with torch.no_grad():
         for parameter in second.parameters():
@@ -231,7 +237,9 @@ def test_the_noise_of_a_row_depends_on_its_index():
 
 
 def test_nothing_grows_with_the_corpus():
-    """After 24 blocks as many tensors exist as after 8, because results are freed when they are added."""
+    """After 24 blocks as many tensors exist as after 8,
+    because results are freed when they are added.
+    """
     alive = {}
 
     def count(share: float) -> None:

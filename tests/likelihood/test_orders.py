@@ -1,4 +1,6 @@
-"""The chain rule in an order, the bound over orders and the pseudo-likelihood, against enumeration."""
+"""The chain rule in an order, the bound over orders and the pseudo-likelihood,
+against enumeration.
+"""
 
 import math
 from itertools import permutations, product
@@ -63,7 +65,9 @@ def test_a_random_order_is_another_for_each_row_and_seed_and_the_same_at_any_bat
 
 
 def test_the_bound_over_orders_has_the_mean_of_all_ways_to_draw_them():
-    """K = 1 is the NELBO, K = 2 is less, and neither is below the value of all orders. T of 8 draws: 1e-6."""
+    """K = 1 is the NELBO, K = 2 is less, and neither is below the value of all orders.
+    T of 8 draws: 1e-6.
+    """
     means = []
     for k in (1, 2):
         ways = torch.stack([-(-ALL[list(way)]).logsumexp(0) for way in product(range(6), repeat=k)])
@@ -95,7 +99,9 @@ def test_the_pseudo_likelihood_masks_one_token_at_a_time():
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_pseudo_likelihood_is_below_the_entropy_and_the_bound_is_not(exact):
-    """BERT-Mouth's figure for the true conditionals is lower than the figure of any model can be."""
+    """BERT-Mouth's figure for the true conditionals is lower than the figure of
+    any model can be.
+    """
     conditionals = LANGUAGE.conditionals if exact else WRONG
     method = table_method("mdlm", LANGUAGE, schedule("loglinear", eps=0.0), conditionals)
     entropy = LANGUAGE.entropy / 3
@@ -131,7 +137,9 @@ def padded_rows(*sizes: int) -> Corpus:
 
 
 def test_an_order_of_the_positions_of_a_text_ignores_its_padding():
-    """The nats equal those of the text alone, and those of an order that contains the padding anywhere."""
+    """The nats equal those of the text alone,
+    and those of an order that contains the padding anywhere.
+    """
     method, text, order = small_method("mdlm"), padded_rows(5, 5), [2, 0, 4, 1, 3]
     found = nats_by_row(method, text, order=order)["nll"]
     short = nats_by_row(method, Corpus(text.x[:, :5]), order=order)["nll"]

@@ -1,4 +1,6 @@
-"""The bound by every estimator and with any number of steps has the same mean and does not change the method."""
+"""The bound by every estimator and with any number of steps has the same mean
+and does not change the method.
+"""
 
 import math
 
@@ -106,7 +108,9 @@ def test_in_steps_shares_the_weights():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.9, 0.9999])
 def test_masks_given_that_they_are_not_empty(alpha):
-    """Frequencies are the probabilities of all masks except the empty one, to 4 standard deviations."""
+    """Frequencies are the probabilities of all masks except the empty one,
+    to 4 standard deviations.
+    """
     n = 40_000
     u = RowStream(3, 0, range(n), n).uniform("mask", 3)
     masked, chance = non_empty_masks(

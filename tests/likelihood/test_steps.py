@@ -1,4 +1,6 @@
-"""Bounds for every T from one set of draws equal the bounds that `likelihood` measures for each T."""
+"""Bounds for every T from one set of draws equal the bounds that `likelihood`
+measures for each T.
+"""
 
 import math
 

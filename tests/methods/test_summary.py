@@ -1,4 +1,6 @@
-"""The summary of logits that losses read has the value and gradient of logsumexp and gather, also at extremes."""
+"""The summary of logits that losses read has the value and gradient of logsumexp and gather,
+also at extremes.
+"""
 
 import math
 

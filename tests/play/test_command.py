@@ -14,7 +14,9 @@ from unmask.serve import server
 
 @pytest.fixture
 def served(monkeypatch) -> dict:
-    """The models, port and app that would be served, and the address for the browser. No server is started."""
+    """The models, port and app that would be served, and the address for the browser.
+    No server is started.
+    """
     seen: dict = {"opened": Queue()}
 
     def serve(app, engine, settings, listening, started):

@@ -1,4 +1,6 @@
-"""The page of a report in a browser without a network: it requests nothing, and every word can be read."""
+"""The page of a report in a browser without a network: it requests nothing,
+and every word can be read.
+"""
 
 import shutil
 from itertools import combinations
@@ -13,7 +15,8 @@ from browsing import visit
 
 from unmask.cli import main
 
-# Scripts cannot read the words of an image, so each picture is drawn again in the page at the same width.
+# Scripts cannot read the words of an image, so each picture is drawn again in the page at the same
+# width.
 PICTURES = """() => [...document.images].map(image => {
   const bytes = Uint8Array.from(atob(image.src.split(",")[1]), letter => letter.charCodeAt(0));
   const place = document.createElement("div");

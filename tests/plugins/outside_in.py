@@ -19,7 +19,9 @@ class OutsideIn(Sampler):
         check_options(self)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Open place number i of n has its turn at 2i from the left, or 2(n - 1 - i) + 1 from the right."""
+        """Open place number i of n has its turn at 2i from the left, or 2(n - 1 - i)
+        + 1 from the right.
+        """
         state = SamplerState(denoiser, canvas, task)
         uniforms = state.uniforms("token")
         before = canvas.open.cumsum(1) - 1

@@ -41,7 +41,9 @@ def test_rows_of_a_validation_are_drawn_by_the_seed():
 
 
 def test_an_infinite_validation_perplexity_is_logged(tmp_path):
-    """Targets are short and rows long, so the filling alone costs an untrained model a thousand nats."""
+    """Targets are short and rows long, so the filling alone costs an untrained
+    model a thousand nats.
+    """
     pairs = tmp_path / "pairs.jsonl"
     lines = [{"de": "x", "en": letter} for letter in "abc"] + [{"de": "x" * 600, "en": "y"}]
     pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))

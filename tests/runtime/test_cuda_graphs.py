@@ -1,4 +1,6 @@
-"""Functions padded to few shapes have the results of the exact shapes, and are CUDA graphs on a GPU."""
+"""Functions padded to few shapes have the results of the exact shapes,
+and are CUDA graphs on a GPU.
+"""
 
 import pytest
 import torch

@@ -96,7 +96,9 @@ def test_a_command_in_bf16_prints_one_line_where_it_is_emulated(cpu, run, produc
 
 
 def test_emulated_bf16_leaves_later_fp32_products_as_they_were(cpu, run, products, tmp_path):
-    """Torch switches oneDNN off permanently at the first bf16 product that the CPU cannot compute."""
+    """Torch switches oneDNN off permanently at the first bf16 product that the
+    CPU cannot compute.
+    """
     config = unmask.load(run).config
     training = replace(config.training, precision="bf16", steps=1)
     with warnings.catch_warnings(record=True) as seen:

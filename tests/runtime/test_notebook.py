@@ -1,4 +1,6 @@
-"""In a notebook the progress bar and the animated text are escaped HTML that is updated in place."""
+"""In a notebook the progress bar and the animated text are escaped HTML that is
+updated in place.
+"""
 
 import re
 from functools import partial

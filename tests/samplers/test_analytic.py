@@ -30,7 +30,9 @@ SEEDS = list(range(2500))
 
 
 def at_scale(scale: float, steps: int) -> torch.Tensor:
-    """The reverse process with every probability of revealing scaled by a factor, except in the last step."""
+    """The reverse process with every probability of revealing scaled by a factor,
+    except in the last step.
+    """
     mass, free = starting(LANGUAGE), torch.ones(3).bool()
     alpha = alphas(schedule("loglinear"), steps).tolist()
     for step, (alpha_t, alpha_s) in enumerate(pairwise(alpha)):

@@ -22,7 +22,9 @@ GIVEN = "1,0.7,0.4,0.1,0"
 
 
 def target(sampler, name, start) -> torch.Tensor:
-    """The distribution of T steps of the reverse process; without steps that of the language, given the fixed tokens."""
+    """The distribution of T steps of the reverse process; without steps that of the language,
+    given the fixed tokens.
+    """
     if not hasattr(sampler, "steps"):
         return conditional(LANGUAGE, start)
     times = grid_times(sampler.grid, sampler.steps).tolist()

@@ -183,7 +183,9 @@ def test_banned_tokens_are_never_generated(name, fields):
 
 
 def unlike_neighbours(z, at):
-    """Tokens that differ from both neighbours. The vocabulary is large enough to complete every text."""
+    """Tokens that differ from both neighbours.
+    The vocabulary is large enough to complete every text.
+    """
     rows, columns = at
     fenced = torch.nn.functional.pad(z, (1, 1), value=MASK)
     allowed = torch.ones(len(rows), SIZE, dtype=torch.bool)

@@ -1,4 +1,6 @@
-"""Samplers that choose their order: positions and tokens per step, and the effect on the distribution."""
+"""Samplers that choose their order: positions and tokens per step,
+and the effect on the distribution.
+"""
 
 from itertools import permutations
 

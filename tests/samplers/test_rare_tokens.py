@@ -1,8 +1,10 @@
-"""Rare tokens are drawn at their rate: positions are chosen first, and tokens are drawn with enough random bits.
+"""Rare tokens are drawn at their rate: positions are chosen first,
+and tokens are drawn with enough random bits.
 
-The rate of a token of probability 1e-6 must not depend on the number of steps or on the last bits of a uniform. Tokens
-are drawn by inverting the cumulative distribution, so only uniforms near the slice of a token can draw it. The tests
-draw as many of these uniforms as 1e8 draws would have, with the function that samplers use.
+The rate of a token of probability 1e-6 must not depend on the number of steps or on the last bits
+of a uniform. Tokens are drawn by inverting the cumulative distribution, so only uniforms near the
+slice of a token can draw it. The tests draw as many of these uniforms as 1e8 draws would have,
+with the function that samplers use.
 """
 
 import numpy as np
@@ -68,7 +70,9 @@ def test_a_token_of_probability_1e_6_is_drawn_at_its_rate():
 
 @pytest.mark.parametrize("bits", [24, 53])
 def test_drawing_position_and_token_at_once_in_24_bits_would_miss_it(bits):
-    """In one of many steps a position is revealed as the rare token with chance 1e-6 / 1000, or stays masked."""
+    """In one of many steps a position is revealed as the rare token with chance 1e-6 / 1000,
+    or stays masked.
+    """
     step = distribution(RATE)
     at_once = torch.cat([step, torch.zeros(1)])
     at_once[:-1] += torch.tensor(1 / STEPS).log()

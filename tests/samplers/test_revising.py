@@ -1,4 +1,6 @@
-"""Samplers that remask tokens follow the enumerated process, and come closer to the language with more steps."""
+"""Samplers that remask tokens follow the enumerated process,
+and come closer to the language with more steps.
+"""
 
 from itertools import pairwise
 
@@ -22,7 +24,9 @@ INFILL = torch.tensor([3, 1, 3])
 
 
 def remasked(language, sampler, name="loglinear", start=None) -> torch.Tensor:
-    """The distribution of ReMDM's process with the oracle, from the formulas of sigma and of revealing."""
+    """The distribution of ReMDM's process with the oracle,
+    from the formulas of sigma and of revealing.
+    """
     times = grid_times(sampler.grid, sampler.steps)
     alpha = alphas(schedule(name), sampler.steps, times.tolist())
     if sampler.rule == "loop":
@@ -205,7 +209,9 @@ def test_loop_remasks_only_within_its_window():
 
 
 def test_correctors_undo_as_much_as_their_step_did():
-    """A visible token stays with chance alpha_t / alpha_s, or is redrawn and may be the same again."""
+    """A visible token stays with chance alpha_t / alpha_s,
+    or is redrawn and may be the same again.
+    """
     canvas = Canvas(torch.full((800, 6), MASK), MASK)
     frames = list(PredictorCorrector(4).generate(flat, canvas, task(800)))
     alpha = alphas(schedule("loglinear"), 4).tolist()

@@ -1,4 +1,6 @@
-"""Samplers that spread the tokens of a step reveal each token as often as ancestral sampling, and far from the others."""
+"""Samplers that spread the tokens of a step reveal each token as often as ancestral sampling,
+and far from the others.
+"""
 
 import pytest
 import torch

@@ -33,7 +33,9 @@ class Live:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Waits until a condition holds. A server writes logs and counts after the client has its response."""
+    """Waits until a condition holds. A server writes logs and counts after the
+    client has its response.
+    """
     end = time.monotonic() + seconds
     while not (held := condition()) and time.monotonic() < end:
         time.sleep(0.01)

@@ -1,4 +1,6 @@
-"""A small part of benchmarks/speed/serving.py: many streams at once, each with the text of the request alone."""
+"""A small part of benchmarks/speed/serving.py: many streams at once,
+each with the text of the request alone.
+"""
 
 import asyncio
 

@@ -71,7 +71,9 @@ def last(run: Path, name: str) -> dict[str, torch.Tensor]:
 
 
 class Done:
-    """The results of all jobs. One process runs them once, and other pytest workers read its results."""
+    """The results of all jobs. One process runs them once,
+    and other pytest workers read its results.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -273,7 +275,9 @@ def test_a_killed_process_changes_nothing(done):
 
 @pytest.mark.slow
 def test_a_killed_process_that_torchrun_restarts_changes_nothing(done, tmp_path):
-    """torchrun ends the others and restarts all. They resume with the bits of the undisturbed run."""
+    """torchrun ends the others and restarts all.
+    They resume with the bits of the undisturbed run.
+    """
     fault = {"kind": "kill", "rank": 1, "step": 5}
     file = tmp_path / "killed.json"
     file.write_text(json.dumps(job(tmp_path / "killed", "ddp", 2, fault=fault)))

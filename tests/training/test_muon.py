@@ -1,4 +1,6 @@
-"""Muon: batched updates equal those of torch's Muon, and skipped and resumed steps change nothing."""
+"""Muon: batched updates equal those of torch's Muon,
+and skipped and resumed steps change nothing.
+"""
 
 import math
 import signal

@@ -102,7 +102,9 @@ def test_a_second_sigterm_does_not_lose_the_checkpoint(tmp_path):
 
 @pytest.fixture
 def python_minds_ctrl_c():
-    """Makes Python handle SIGINT, which is ignored if a script started the tests in the background."""
+    """Makes Python handle SIGINT, which is ignored if a script started the tests
+    in the background.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

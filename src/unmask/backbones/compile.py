@@ -52,7 +52,8 @@ def compile_blocks(backbone: Backbone, rows: Collection[int] | None = None) -> N
     blocks = getattr(backbone, "blocks", ())
     if not len(blocks):
         compile_backbone(backbone, rows)
-    # forms of a block: the first, the last and others, by mask, segments or neither, in training or not
+    # forms of a block: the first, the last and others, by mask, segments or neither, in training or
+    # not
     dynamo = torch._dynamo.config
     dynamo.recompile_limit = max(dynamo.recompile_limit, FORMS)
     for block in blocks:

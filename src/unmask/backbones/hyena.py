@@ -56,7 +56,9 @@ class LongFilter(nn.Module):
 
 
 class HyenaBlock(MixerBlock):
-    """Long convolution between two gates, then an MLP, each after a norm and with a residual sum."""
+    """Long convolution between two gates, then an MLP,
+    each after a norm and with a residual sum.
+    """
 
     parts = 2
     matrices: ClassVar = {"in_proj": 3, "out_proj": 1, "up": 1, "down": 1}  # as in `Block.matrices`
@@ -105,7 +107,9 @@ class HyenaBlock(MixerBlock):
 
 @BACKBONES.register("hyena")
 class Hyena(MixerStack):
-    """Causal Hyena with implicit long filters; it has no state, so decoding reads the text again."""
+    """Causal Hyena with implicit long filters; it has no state,
+    so decoding reads the text again.
+    """
 
     causal = True
     recomputes = True

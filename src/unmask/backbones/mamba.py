@@ -62,7 +62,9 @@ class SelectiveSSM(nn.Module):
         layer: int,
         flipped: bool,
     ) -> Direction:
-        """Outputs and inputs of the scan, and D; from the last position to the first if `flipped`."""
+        """Outputs and inputs of the scan, and D;
+        from the last position to the first if `flipped`.
+        """
         x = self._convolved(u, memory, layer, flipped)
         dt, B, C = self.x_proj(x).split(self.sizes, -1)
         with torch.autocast(x.device.type, enabled=False):  # Δ needs precision

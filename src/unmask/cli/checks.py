@@ -1,4 +1,6 @@
-"""Checks of models and sources on the command line that need no torch, whose import takes seconds."""
+"""Checks of models and sources on the command line that need no torch,
+whose import takes seconds.
+"""
 
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.separation import AUTO

@@ -70,7 +70,8 @@ class Parser(argparse.ArgumentParser):
         if not self.overrides:
             parsed, extras = super().parse_known_args(args, namespace)
             extras = self._optional_positional(parsed, extras)
-            # here the error refers to the help of the command; later it would refer to that of `unmask`
+            # here the error refers to the help of the command; later it would refer to that of
+            # `unmask`
             if extras and self._subparsers is None:
                 self._unrecognized(extras)
             return parsed, extras
@@ -95,8 +96,8 @@ class Parser(argparse.ArgumentParser):
     def _optional_positional(self, parsed: argparse.Namespace, extras: list[str]) -> list[str]:
         """The unknown arguments, less one that is the value of an optional positional.
 
-        Python before 3.12.7 gives `export MODEL --raw FOLDER` no FOLDER: it leaves out the optional one
-        as soon as an option follows MODEL.
+        Python before 3.12.7 gives `export MODEL --raw FOLDER` no FOLDER: it leaves out the optional
+        one as soon as an option follows MODEL.
         """
         for action in self._get_positional_actions():
             absent = getattr(parsed, action.dest, None) is action.default
@@ -128,7 +129,9 @@ class Parser(argparse.ArgumentParser):
         return [self.default_command, *args]
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-        """The parser's own arguments, and the overrides `--a.b value` and `--a.b=value` as pairs."""
+        """The parser's own arguments, and the overrides `--a.b value` and
+        `--a.b=value` as pairs.
+        """
         own: list[str] = []
         overrides: list[tuple[str, str]] = []
         tokens = iter(args)
@@ -224,7 +227,9 @@ def _checked(one: Option, parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def add_sampling(parser: Parser) -> None:
-    """Adds the sampling options and those of logits processors, with the defaults of the Python API."""
+    """Adds the sampling options and those of logits processors,
+    with the defaults of the Python API.
+    """
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
     add_options(parser, options_of(SamplingParams, "cli"), "sampling")
     add_arithmetic(group)

@@ -150,7 +150,8 @@ def from_dict(tree: Mapping[str, Any]) -> RunConfig:
 
 
 def _set_dotted(update: dict[str, Any], dotted: str, value: Any) -> None:
-    """Sets the value of a dotted name in a tree. If the value is a mapping, sets each of its entries.
+    """Sets the value of a dotted name in a tree. If the value is a mapping,
+    sets each of its entries.
 
     `method` alone means `method.name`, and likewise for the other choices.
     """
@@ -209,7 +210,9 @@ def _section(key: str, value: Any) -> Any:
 
 
 def _build(cls: type, tree: Any, at: str = "") -> Any:
-    """An instance of a dataclass from its section of the tree; `at` is the section's dotted name."""
+    """An instance of a dataclass from its section of the tree;
+    `at` is the section's dotted name.
+    """
     own = {f.name: f for f in fields(cls) if f.init}
     if not isinstance(tree, Mapping):
         example = f"; set a field of it, such as {_join(at, next(iter(own)))}" if own else ""
@@ -275,7 +278,9 @@ def _tokenizer_config(tree: Any, at: str) -> type:
 
 
 def _item_class(hint: Any) -> type | None:
-    """The dataclass of the items of a tuple type, such as `tuple[Portion, ...]`; None for others."""
+    """The dataclass of the items of a tuple type, such as `tuple[Portion, ...]`;
+    None for others.
+    """
     lists = (get_args(member) for member in get_args(hint) if get_origin(member) is tuple)
     return next((cast(type, inner[0]) for inner in lists if is_dataclass(inner[0])), None)
 

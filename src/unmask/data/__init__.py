@@ -1,1 +1,3 @@
-"""Text to rows of tokens: sources, documents, tokenizers, packing, row cache and resumable loader."""
+"""Text to rows of tokens: sources, documents, tokenizers, packing,
+row cache and resumable loader.
+"""

@@ -47,7 +47,8 @@ class DataConfig:
     text_field: str = "text"
     detokenizer: str = option("", among=("", *DETOKENIZERS))  # "": none
     label_field: str = ""  # "": documents have no class label
-    # share of labelled rows that train without their class label, or whose first token is never masked
+    # share of labelled rows that train without their class label, or whose first token is never
+    # masked
     label_dropout: float = option(0.1, ge=0, lt=1)
     label_given: float = option(0.0, ge=0, le=1)
     source_field: str = ""  # "": documents are not pairs

@@ -1,4 +1,6 @@
-"""Shuffled training batches. A batch is a pure function of (seed, step), so a loader has no state."""
+"""Shuffled training batches. A batch is a pure function of (seed, step),
+so a loader has no state.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +28,9 @@ def _indices(seed: int, first: int, part: range, shares: Shares) -> NDArray[np.i
 
 @dataclass(frozen=True)
 class LabelDropout:
-    """Replaces the class label of some rows by BOS, so that the model also learns unlabelled text."""
+    """Replaces the class label of some rows by BOS,
+    so that the model also learns unlabelled text.
+    """
 
     tokenizer: Tokenizer
     probability: float
@@ -46,7 +50,8 @@ class LabelDropout:
     def given(
         self, x: Int64[Tensor, "rows length"], stream: RowStream
     ) -> Bool[Tensor, "rows length"] | None:
-        """True at the first token of some labelled rows, a function of (seed, step, row); None without any.
+        """True at the first token of some labelled rows, a function of (seed, step, row);
+        None without any.
 
         Samplers give the class at every noise level. Masking would hide it most often at high noise
         levels, where no other token has information about it.
@@ -127,7 +132,9 @@ class Loader:
         return (x, valid) if self.strands is None else self.strands(x, valid, stream)
 
     def given(self, step: int, part: range) -> Bool[Tensor, "part length"] | None:
-        """True at tokens that are given and not predicted, of pairs or labelled rows; None without any."""
+        """True at tokens that are given and not predicted, of pairs or labelled rows;
+        None without any.
+        """
         indices = self.indices(step, part)
         given = self.rows.given(indices)
         if given is not None or self.dropout is None or not self.dropout.share_given:

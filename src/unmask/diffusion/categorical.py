@@ -62,9 +62,9 @@ def draw(
 ) -> Int[Tensor, "tokens"]:
     """One token per distribution, by inversion of its cumulative distribution in float64.
 
-    Uniforms of 53 bits also draw rare tokens; those of 24 bits draw none rarer than about 1e-7. In a
-    large vocabulary, the inversion finds a block of tokens, then the token in it. So both cumulative
-    sums are short.
+    Uniforms of 53 bits also draw rare tokens; those of 24 bits draw none rarer than about 1e-7. In
+    a large vocabulary, the inversion finds a block of tokens, then the token in it. So both
+    cumulative sums are short.
     """
     device = log_probabilities.device
     if device.type == "cuda" and kernels_available():

@@ -1,7 +1,8 @@
 """Duality of Gaussian diffusion and uniform tokens (Duo, arXiv 2506.10892).
 
-A one-hot vector x of N dimensions becomes w_t = a x + s noise, with normal noise and a^2 + s^2 = 1. The argmax z_t of
-w_t is x with probability alpha_t + (1 - alpha_t) / N, and else any other token. alpha_t depends on a / s only.
+A one-hot vector x of N dimensions becomes w_t = a x + s noise, with normal noise and a^2 + s^2 = 1.
+The argmax z_t of w_t is x with probability alpha_t + (1 - alpha_t) / N, and else any other token.
+alpha_t depends on a / s only.
 """
 
 from functools import cache
@@ -71,7 +72,9 @@ def tempered_softmax(
     ratio: Float[Tensor, "rows"],
     temperature: float,
 ) -> Float[Tensor, "rows length weights"]:
-    """softmax(w_t / temperature) over the coordinate of x, whose noise is `own`, and those of `others`."""
+    """softmax(w_t / temperature) over the coordinate of x, whose noise is `own`,
+    and those of `others`.
+    """
     w = torch.cat([own + ratio[:, None, None], others], -1)  # w_t / s
     scale = temperature * (1 + ratio.square()).sqrt()  # temperature / s
     return (w / scale[:, None, None]).softmax(-1)

@@ -23,7 +23,9 @@ def step_alphas(schedule: Schedule, t: Times, steps: int) -> tuple[Times, Times]
 
 
 def discrete_weight(schedule: Schedule, t: Times, steps: int) -> Times:
-    """T (alpha_s - alpha_t) / (1 - alpha_t): weight of the T-step bound, t uniform on {1/T, ..., 1}."""
+    """T (alpha_s - alpha_t) / (1 - alpha_t): weight of the T-step bound, t uniform on {1/T,
+    ..., 1}.
+    """
     alpha_s, alpha_t = step_alphas(schedule, t, steps)
     return steps * unmask_probability(alpha_s, alpha_t)
 
@@ -100,9 +102,9 @@ def uniform_rate_divergence(
 ) -> Float[Tensor, "tokens"]:
     """UDLM's integrand: divergence of the reverse rates given x from those given mu.
 
-    The rate from z_t to j is rate / N times r(j) = q_t(j) / q_t(z_t), with rate = -alpha' / alpha and
-    noise = 1 - alpha. The divergence is the sum over j of r_mu - r_x + r_x log(r_x / r_mu). `same` is
-    True if z_t is x.
+    The rate from z_t to j is rate / N times r(j) = q_t(j) / q_t(z_t), with rate = -alpha' / alpha
+    and noise = 1 - alpha. The divergence is the sum over j of r_mu - r_x + r_x log(r_x / r_mu).
+    `same` is True if z_t is x.
     """
     count, (total, log_x, log_z, high) = marginals.states, marginals.logs
     low = torch.exp(-high)  # r_x of every j, if z_t is x
@@ -124,8 +126,9 @@ def uniform_step_divergence(
 ) -> Float[Tensor, "tokens"]:
     """KL(q(z_s | z_t, x) || p(z_s | z_t)) of D3PM with uniform tokens.
 
-    `marginals` are those of s. `alphas` and `noises` are alpha and 1 - alpha at s and t; `changed` is
-    1 - alpha_t / alpha_s. At alpha_s = 1 the divergence is -log p(x | z_t), the reconstruction term.
+    `marginals` are those of s. `alphas` and `noises` are alpha and 1 - alpha at s and t; `changed`
+    is 1 - alpha_t / alpha_s. At alpha_s = 1 the divergence is -log p(x | z_t),
+    the reconstruction term.
     """
     count, (total, log_x, log_z, log_high) = marginals.states, marginals.logs
     (alpha_s, alpha_t), (noise_s, noise_t) = alphas, noises

@@ -34,7 +34,8 @@ def unmask_probability(alpha_s: PerToken, alpha_t: PerToken) -> PerToken:
 
 @dataclass(frozen=True)
 class UniformProcess:
-    """q(z_t | x) = Cat(alpha_t x + (1 - alpha_t) / N): uniform tokens replace tokens, and MASK never occurs.
+    """q(z_t | x) = Cat(alpha_t x + (1 - alpha_t) / N): uniform tokens replace tokens,
+    and MASK never occurs.
 
     The N states are the ids of the vocabulary without MASK.
     """

@@ -242,7 +242,8 @@ class Learned(nn.Module, Schedule):
     def _basis(self, t: Times, degree: int) -> Float[Tensor, "*batch terms"]:
         """The Bernstein basis polynomials of a degree."""
         k = torch.arange(degree + 1, device=t.device, dtype=t.dtype)
-        # binomial coefficients, computed on the device: a copy from the CPU would break a CUDA graph
+        # binomial coefficients, computed on the device: a copy from the CPU would break a CUDA
+        # graph
         factors = torch.where(k > 0, (degree + 1 - k) / k, 1.0)
         choose = factors.cumprod(0).round()
         t = t[..., None]

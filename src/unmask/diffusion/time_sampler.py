@@ -105,7 +105,8 @@ class TimeFirst(TimeSampler):
 
         Args:
             stream: Randomness of the rows.
-            steps: T of a T-step bound, with t in {1/T, ..., 1}; 0 is continuous time, from t_min on.
+            steps: T of a T-step bound, with t in {1/T, ..., 1}; 0 is continuous time,
+                from t_min on.
         """
         t, importance = self.times(1 - stream.uniform("time", 1)[:, 0], stream)
         if steps:
@@ -130,7 +131,9 @@ class TimeFirst(TimeSampler):
 
 @dataclass(frozen=True)
 class _Cut(TimeFirst):
-    """Times of at least t_min. Smaller times have weights of 1/t, which add variance to the gradient."""
+    """Times of at least t_min. Smaller times have weights of 1/t,
+    which add variance to the gradient.
+    """
 
     t_min: float = option(1e-3, ge=0, lt=1)
 
@@ -150,7 +153,9 @@ class Uniform(_Cut):
 @TIME_SAMPLERS.register("stratified")
 @dataclass(frozen=True)
 class Stratified(_Cut):
-    """One time in each of as many equal slices of (0, 1] as rows: the paper's low-discrepancy sampler."""
+    """One time in each of as many equal slices of (0, 1] as rows:
+    the paper's low-discrepancy sampler.
+    """
 
     def times(self, u: PerRow, stream: RowStream) -> tuple[PerRow, PerRow]:
         return (stream.strata() + u) / stream.total, torch.ones_like(u)
@@ -223,7 +228,9 @@ class FixedCount(TimeSampler):
     def _in_steps(
         self, u: PerRow, lengths: Int64[Tensor, "rows"], schedule: Schedule, steps: int
     ) -> tuple[PerRow, Int64[Tensor, "rows"], PerRow]:
-        """Times, counts and importance; a step reveals a token with probability alpha_s - alpha_t."""
+        """Times, counts and importance; a step reveals a token with probability
+        alpha_s - alpha_t.
+        """
         if steps > MOST_STEPS:
             raise UnmaskError(
                 f"fixed_count takes {MOST_STEPS:,} steps at most, not {steps:,}: "

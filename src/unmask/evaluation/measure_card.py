@@ -94,7 +94,9 @@ def _bound(model: Model, bound: Bound, data: str) -> dict[str, Any]:
 def _texts(
     model: Model, judge: Model | CausalJudge | str, n: int, say: Callable[[str], None]
 ) -> list[Row]:
-    """Rows for texts generated with the model's defaults, then for its validation text if readable."""
+    """Rows for texts generated with the model's defaults,
+    then for its validation text if readable.
+    """
     defaults = model.defaults
     length = defaults.get("length", model.length)
     samplers = [defaults["sampler"]] if "sampler" in defaults else usual_samplers(model)

@@ -27,8 +27,8 @@ class VariantScore:
     """Scores of one variant in nats. A positive score favours the alternative allele.
 
     `bound` is the difference of the log-likelihoods of the whole window, or of bounds on them.
-    `marginal` is the difference at the masked allele, given the bases around it. Both are means over
-    the two strands. A score that the model or the variant does not allow is NaN.
+    `marginal` is the difference at the masked allele, given the bases around it. Both are means
+    over the two strands. A score that the model or the variant does not allow is NaN.
     """
 
     chrom: str
@@ -188,7 +188,8 @@ def _rows(bundle: Bundle, texts: Sequence[str]) -> Rows:
 
 @torch.inference_mode()
 def _marginals(bundle: Bundle, windows: Sequence[Window]) -> Tensor:
-    """Sum over the allele of log p(alternative base) - log p(reference base), with the allele masked.
+    """Sum over the allele of log p(alternative base) - log p(reference base),
+    with the allele masked.
 
     It is NaN for alleles of different lengths and for models that do not predict masked tokens.
     """

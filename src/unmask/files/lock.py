@@ -106,7 +106,9 @@ def _try_lock(handle: int) -> bool:
 
 
 def same_file(handle: int, path: Path) -> bool:
-    """True if the open file still has this path; the last holder of the lock may have removed it."""
+    """True if the open file still has this path;
+    the last holder of the lock may have removed it.
+    """
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

@@ -21,7 +21,9 @@ class Damaged(UnmaskError):
 
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
-    """Yields a temporary folder to fill. On leaving it gets a manifest and is renamed to `target`."""
+    """Yields a temporary folder to fill.
+    On leaving it gets a manifest and is renamed to `target`.
+    """
     building, replaced = _building(target), _replaced(target)
     _settle(target)
     building.mkdir(parents=True)
@@ -46,7 +48,9 @@ def remove(folder: Path) -> None:
 
 
 def recover(parent: Path) -> None:
-    """Cleans up after a killed `atomic_folder` or `remove`: restores or deletes temporary folders."""
+    """Cleans up after a killed `atomic_folder` or `remove`:
+    restores or deletes temporary folders.
+    """
     for left in [
         *parent.glob(_replaced(parent / "*").name),
         *parent.glob(_building(parent / "*").name),
@@ -67,7 +71,9 @@ def verify(folder: Path, *names: str, others: bool = False) -> None:
 
 
 def damages(folder: Path, *names: str, others: bool = False) -> Iterator[str]:
-    """The differences between a folder and its manifest, one text each. Arguments as for `verify`."""
+    """The differences between a folder and its manifest, one text each.
+    Arguments as for `verify`.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         requested = [*names, *manifest] if others or not names else names

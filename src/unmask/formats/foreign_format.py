@@ -124,7 +124,9 @@ def build_bundle(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> 
 
 
 def snapshot(name: str, patterns: list[str]) -> Path:
-    """Downloads the files of a hub model that match, and returns their folder in the local cache."""
+    """Downloads the files of a hub model that match,
+    and returns their folder in the local cache.
+    """
     found, revision = at_revision(hub_name(name) or name)
     hub = extra("huggingface_hub", f"the model {found!r} (no such folder here)", "hub")
     try:

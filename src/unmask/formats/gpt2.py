@@ -24,7 +24,9 @@ _GPT2_LAYER = {
 def read_gpt2(
     tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 ) -> ForeignCheckpoint:
-    """Reads GPT2LMHeadModel. Each row begins with <|endoftext|>, which is given and not predicted."""
+    """Reads GPT2LMHeadModel. Each row begins with <|endoftext|>,
+    which is given and not predicted.
+    """
     settings = ForeignSettings(tree, where)
     settings.require("activation_function", "gelu_new", "gelu_pytorch_tanh", None)
     settings.require("scale_attn_weights", True, None)

@@ -47,8 +47,8 @@ def write(
 ) -> None:
     """Writes a folder that `unmask.load` and the Auto classes of transformers read.
 
-    The Auto classes need `import unmask.integrations.transformers` first. `name` is the model's name
-    on the card; the default is the name of the folder.
+    The Auto classes need `import unmask.integrations.transformers` first. `name` is the model's
+    name on the card; the default is the name of the folder.
     """
     hub = extra("huggingface_hub", "save_pretrained", "hub")
     target = Path(folder)

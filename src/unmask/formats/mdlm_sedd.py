@@ -172,7 +172,9 @@ def _schedule(settings: ForeignSettings) -> dict[str, Any]:
 
 
 def parameter_names(depth: int, causal: bool) -> Iterator[str]:
-    """The authors' parameter names in the order of `backbone.parameters()`, as in the list of EMA weights."""
+    """The authors' parameter names in the order of `backbone.parameters()`,
+    as in the list of EMA weights.
+    """
     blocks = (f"blocks.{i}.{name}" for i in range(depth) for name in _BLOCK)
     for name in chain(_FIRST, blocks, _LAST):
         if not (causal and any(part in name for part in _ONLY_CONDITIONED)):
@@ -216,7 +218,9 @@ def _weights(
 
 
 def _check_rotation(tensors: Mapping[str, Tensor], backbone: Mapping[str, Any], where: str) -> None:
-    """Raises an error if stored rotary frequencies differ from those of `unmask`, with base 10,000."""
+    """Raises an error if stored rotary frequencies differ from those of `unmask`,
+    with base 10,000.
+    """
     for name, table in tensors.items():
         if name.endswith("rotary_emb.inv_freq"):
             width = backbone["width"] // max(1, backbone["heads"])
@@ -270,7 +274,9 @@ class LightningFormat(ForeignFormat):
 
     @classmethod
     def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
-        """The model, with its EMA weights, or with those of the last step if `averaged` is False."""
+        """The model, with its EMA weights,
+        or with those of the last step if `averaged` is False.
+        """
         with refusing(f"{path} cannot be read"):
             parts = read_lightning(read_pickle(path, objects=True), str(path), averaged)
         return build_bundle(parts, find_tokenizer(path.parent, parts, tokenizer), str(path))

@@ -30,10 +30,12 @@ _CARD = {"README.md", "card.json"}
 
 
 def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") -> None:
-    """Writes a folder that `read_folder` reads. It replaces a folder, whose files `check_target` looks at.
+    """Writes a folder that `read_folder` reads. It replaces a folder,
+    whose files `check_target` looks at.
 
-    bf16 rounds the weights and halves the size. int8 stores matrices in a quarter of the size. An order
-    policy must be trained for this model. Its file then belongs to the weights as they are stored.
+    bf16 rounds the weights and halves the size. int8 stores matrices in a quarter of the size. An
+    order policy must be trained for this model.
+    Its file then belongs to the weights as they are stored.
     """
     target = Path(folder)
     if precision not in STORED:
@@ -116,7 +118,9 @@ class NativeFormat(Format):
 
     @classmethod
     def check_target(cls, folder: Path) -> None:
-        """Raises an error if a folder holds files that the model would not replace, such as a card."""
+        """Raises an error if a folder holds files that the model would not replace,
+        such as a card.
+        """
         super().check_target(folder)
         names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
         if others := sorted(names - _FILES - _CARD):

@@ -77,7 +77,8 @@ def _table(*_: Any) -> dict[Any, Any]:
 def read_pickle(file: Path, objects: bool = False) -> Any:
     """The tensors and plain values of a checkpoint that torch.save wrote.
 
-    With `objects`, objects of known libraries are read as inert objects. Otherwise they are refused.
+    With `objects`, objects of known libraries are read as inert objects.
+    Otherwise they are refused.
     """
     if not zipfile.is_zipfile(file):
         raise UnmaskError(f"{file} is no checkpoint of torch.save, version 1.6 or newer")

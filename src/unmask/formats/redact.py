@@ -65,7 +65,9 @@ def without_paths(text: str, config: RunConfig) -> str:
 
 
 def _source(text: str) -> str:
-    """The published name of a source: unchanged if it means the same anywhere, else its last part."""
+    """The published name of a source: unchanged if it means the same anywhere,
+    else its last part.
+    """
     return text if _anywhere(text) else _name(text.removeprefix(ELSEWHERE))
 
 

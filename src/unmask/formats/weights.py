@@ -71,8 +71,8 @@ _LARGEST = 127
 def quantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Matrices as int8 with their scales, and other fp32 tensors in bf16.
 
-    An entry changes by at most 1/254 of the largest entry of its row. Biases and the gains of norms are
-    few, so that 8 bits would save little.
+    An entry changes by at most 1/254 of the largest entry of its row. Biases and the gains of norms
+    are few, so that 8 bits would save little.
 
     Args:
         tensors: Weights by name.

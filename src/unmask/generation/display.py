@@ -94,7 +94,9 @@ def _screen(console: Console) -> Iterator[Callable[[RenderableType], object] | N
 
 
 class Picture:
-    """Frames as coloured text. Tokens are new if they changed since the last frame that was drawn."""
+    """Frames as coloured text. Tokens are new if they changed since the last
+    frame that was drawn.
+    """
 
     def __init__(self, tokenizer: "Tokenizer", console: Console, conditional: bool = False) -> None:
         self._tokenizer = tokenizer

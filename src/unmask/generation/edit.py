@@ -24,7 +24,8 @@ _COLUMNS = 64  # tokens that are masked in one pass, each in a row of its own
 
 @dataclass(frozen=True)
 class Edit:
-    """Choice of the tokens to rewrite: a random share, a span, the least likely, or those of a style.
+    """Choice of the tokens to rewrite: a random share, a span, the least likely,
+    or those of a style.
 
     `remask_style` is a share of the tokens: those whose masking makes the class label likeliest.
     """
@@ -75,7 +76,9 @@ class Edit:
 def _rows(
     bundle: Bundle, first: list[int], ids: list[int], masked: Sequence[Sequence[int]]
 ) -> FillRequest:
-    """Rows of a text, once for each list of positions in `masked`; a long text takes several rows."""
+    """Rows of a text, once for each list of positions in `masked`;
+    a long text takes several rows.
+    """
     tokenizer, longest = bundle.tokenizer, bundle.length
     mask_id = tokenizer.vocabulary.mask_id
     body = longest - len(framed(tokenizer, first, []))
@@ -149,7 +152,8 @@ def style_places(
 def _attribution(
     bundle: Bundle, sampling: SamplingParams, first: list[int], ids: list[int]
 ) -> Float[Tensor, "tokens"]:
-    """log p(label | row without a token) − log p(label | row) of each token, by the guide or the model itself.
+    """log p(label | row without a token) − log p(label | row) of each token,
+    by the guide or the model itself.
 
     The difference makes tokens of several rows comparable.
     """

@@ -50,8 +50,8 @@ def last_sentence(texts: Sequence[str], given: int) -> int | None:
         given: the number of given tokens at the start.
 
     Returns:
-        The position, where no quotation is open if there is such a position. None if the text ends with
-        a sentence, or if less than half of its new tokens would remain.
+        The position, where no quotation is open if there is such a position. None if the text ends
+        with a sentence, or if less than half of its new tokens would remain.
 
     Example:
         >>> last_sentence(["The", " cat", " sat", ".", " It"], given=1)

@@ -1,4 +1,6 @@
-"""Generation: fills rows with a sampler, in batches. Options are checked before any network call."""
+"""Generation: fills rows with a sampler, in batches.
+Options are checked before any network call.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -150,7 +152,9 @@ class Generator:
         return end_sentences(frames, self.bundle.tokenizer, [self.job.fixed[row] for row in rows])
 
     def _ends_sentences(self) -> bool:
-        """True if a text may get an EOS after its last sentence: no constraint holds for its end."""
+        """True if a text may get an EOS after its last sentence:
+        no constraint holds for its end.
+        """
         s = self.sampling
         bound = s.regex or s.include or s.allowed or s.json_schema is not None
         free = not (bound or self.job.target_only)
@@ -167,7 +171,9 @@ class Generator:
         )
 
     def _revisable(self, tokens: Tensor, rows: list[int] | range) -> Tensor | None:
-        """True at tokens that the sampler may rewrite: the text without BOS and EOS; None for none."""
+        """True at tokens that the sampler may rewrite: the text without BOS and EOS;
+        None for none.
+        """
         if not self.job.revisable:
             return None
         places = torch.zeros_like(tokens, dtype=torch.bool)

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 class LogitsProcessor(ABC):
     """Changes distributions before tokens are drawn, with every sampler.
 
-    A processor NAME adds its options to the sampling options on every surface: `--NAME.field value`,
-    `{"NAME": {"field": value}}` over HTTP, `NAME.field=value` in the harness, a control of the
-    playground, and `generate(NAME={"field": value})`. It is active if one of its options is given.
+    A processor NAME adds its options to the sampling options on every surface: `--NAME.field
+    value`, `{"NAME": {"field": value}}` over HTTP, `NAME.field=value` in the harness, a control of
+    the playground, and `generate(NAME={"field": value})`.
+    It is active if one of its options is given.
 
-    Temperature, top-k, top-p and banned tokens are no processors. They are fused into the draw, which
-    CUDA graphs replay. A processor is called from Python at every step.
+    Temperature, top-k, top-p and banned tokens are no processors. They are fused into the draw,
+    which CUDA graphs replay. A processor is called from Python at every step.
 
     Example:
         >>> @LOGITS_PROCESSORS.register("flat")
@@ -47,7 +48,8 @@ class LogitsProcessor(ABC):
 
         Args:
             log_probs: Log-probabilities [positions, vocabulary]; -inf for tokens excluded so far.
-            ids: The rows [rows, length], whole rows also in a window, with the mask id at open positions.
+            ids: The rows [rows, length], whole rows also in a window,
+                with the mask id at open positions.
             at: Row and column of each position.
 
         Returns:
@@ -59,7 +61,9 @@ LOGITS_PROCESSORS: Registry[LogitsProcessor] = Registry("logits processor")
 
 
 def processor_options(surface: str | None = None) -> dict[str, list[Option]]:
-    """The options of each registered processor, named NAME.field; with `surface`, only those of that surface."""
+    """The options of each registered processor, named NAME.field; with `surface`,
+    only those of that surface.
+    """
     return {
         name: [
             replace(one, name=f"{name}.{one.name}")
@@ -84,7 +88,8 @@ def flat_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_processors(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The options of each active processor, parsed and checked, in alphabetical order of processors.
+    """The options of each active processor, parsed and checked,
+    in alphabetical order of processors.
 
     Args:
         given: The fields of each processor, by its name.

@@ -10,7 +10,8 @@ from unmask.generation.sampling_params import SamplingParams
 from unmask.options import Option, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-# the line of a docstring that the options replace; the site, which imports nothing, shows it as it is
+# the line of a docstring that the options replace; the site, which imports nothing, shows it as it
+# is
 _MARKER = "options: the fields of `unmask.SamplingParams`."
 _WIDTH = 96
 _HUGE = 2**20 - 1
@@ -19,8 +20,8 @@ _HUGE = 2**20 - 1
 def with_sampling_options(function: F) -> F:
     """Shows every option of `SamplingParams` in the signature and the docstring of a function.
 
-    The function declares `**options: Unpack[SamplingOptions]` for type checkers. `help()`, notebooks and
-    `inspect.signature` show the options by name, with type, default, range and help.
+    The function declares `**options: Unpack[SamplingOptions]` for type checkers. `help()`,
+    notebooks and `inspect.signature` show the options by name, with type, default, range and help.
 
     Args:
         function: A function whose docstring has the line `_MARKER` under Args.

@@ -45,8 +45,8 @@ class Network(nn.Module):
 def export(model: Model, file: str | Path) -> None:
     """Writes the model's network to an ONNX file for onnxruntime.
 
-    The inputs are `tokens`, and `sigma` for a network with time conditioning. The output is `logits`. The
-    file's metadata holds the special ids, lengths and schedule for a sampler.
+    The inputs are `tokens`, and `sigma` for a network with time conditioning. The output is
+    `logits`. The file's metadata holds the special ids, lengths and schedule for a sampler.
     """
     if not model.method.backbone.onnx:
         raise UnmaskError(

@@ -32,11 +32,12 @@ _FIGURES = (
 
 @dataclass(frozen=True)
 class Bound:
-    """Negative log-likelihood per token in nats, with perplexity, bits per byte and standard errors.
+    """Negative log-likelihood per token in nats, with perplexity,
+    bits per byte and standard errors.
 
-    `certificate` is the relation to the true value: "exact", "upper" for an upper bound, "pseudo" and
-    "none" for neither. `error` is one standard error of the estimate on this text. `text_error` also
-    covers the spread between texts, as a claim about the language needs it.
+    `certificate` is the relation to the true value: "exact", "upper" for an upper bound, "pseudo"
+    and "none" for neither. `error` is one standard error of the estimate on this text. `text_error`
+    also covers the spread between texts, as a claim about the language needs it.
     """
 
     nats: float
@@ -107,7 +108,9 @@ class Bound:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """99% confidence interval of the nats per token on this text; its lower end is at least 0."""
+        """99% confidence interval of the nats per token on this text;
+        its lower end is at least 0.
+        """
         width = student_quantile(self.freedom) * self.error if self.error else 0.0
         return max(self.nats - width, 0.0), self.nats + width
 
@@ -119,7 +122,9 @@ class Bound:
 
     @property
     def draws_to_halve(self) -> int | None:
-        """Draws that halve the error, which falls at least as 1/sqrt(draws); None if there is one draw or no error."""
+        """Draws that halve the error, which falls at least as 1/sqrt(draws);
+        None if there is one draw or no error.
+        """
         return 4 * self.draws if self.error and self.draws > 1 else None
 
     @property
@@ -190,8 +195,8 @@ _NODES = 1 << 16  # of the numerical integral
 def pooled_freedom(draws: int, variance: float, squares: float) -> float:
     """Degrees of freedom of a sum of blocks' variances, each from `draws` draws (Satterthwaite).
 
-    One block has draws - 1 degrees of freedom, n equal blocks have n (draws - 1). A block whose draws share strata has
-    fewer: its square is larger (`Sums.of_block`).
+    One block has draws - 1 degrees of freedom, n equal blocks have n (draws - 1). A block whose
+    draws share strata has fewer: its square is larger (`Sums.of_block`).
 
     Args:
         draws: Draws of each block.

@@ -13,9 +13,10 @@ BLOCK = 32  # rows that share strata, counted from the start of the corpus
 def draws_together(draws: int, rows: int) -> int:
     """Number of successive draws of a block that share the strata of their noise.
 
-    A full block has a stratum for each row. A block of few rows has few strata, so its draws share theirs: one
-    text is then measured at noise levels from end to end. The standard error needs independent groups of draws.
-    So there are at least eight groups, and a group has at most as many draws as the square root of all.
+    A full block has a stratum for each row. A block of few rows has few strata, so its draws share
+    theirs: one text is then measured at noise levels from end to end. The standard error needs
+    independent groups of draws. So there are at least eight groups,
+    and a group has at most as many draws as the square root of all.
 
     Args:
         draws: Draws of each row.

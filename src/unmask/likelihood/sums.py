@@ -1,4 +1,6 @@
-"""Sums of a likelihood measurement over blocks of rows; the sums of a corpus' parts can be added."""
+"""Sums of a likelihood measurement over blocks of rows;
+the sums of a corpus' parts can be added.
+"""
 
 import math
 from dataclasses import asdict, dataclass, field, fields

@@ -1,4 +1,6 @@
-"""D3PM with uniform transitions (arXiv 2107.03006): a T-step bound of diffusion with uniform tokens."""
+"""D3PM with uniform transitions (arXiv 2107.03006):
+a T-step bound of diffusion with uniform tokens.
+"""
 
 from dataclasses import dataclass
 

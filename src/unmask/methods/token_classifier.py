@@ -1,4 +1,6 @@
-"""Classifier of noisy text from a model of labelled rows: p(class | z_t) at the label's position."""
+"""Classifier of noisy text from a model of labelled rows: p(class | z_t)
+at the label's position.
+"""
 
 from collections.abc import Collection
 
@@ -14,7 +16,9 @@ from unmask.shapes import At, LogProbabilities, Tokens
 
 
 class TokenClassifier:
-    """log p(label | z_t) among `labels`: the prediction at column `column`, where the label is masked."""
+    """log p(label | z_t) among `labels`: the prediction at column `column`,
+    where the label is masked.
+    """
 
     def __init__(
         self, method: Method, label_id: int, labels: Collection[int], column: int = 0
@@ -86,7 +90,8 @@ class TokenClassifier:
             embeddings.append(output.detach().requires_grad_())
             return embeddings[0]
 
-        # Samplers run in inference mode, whose tensors carry no gradient. Hence the clones of z_t and t.
+        # Samplers run in inference mode, whose tensors carry no gradient. Hence the clones of z_t
+        # and t.
         with torch.inference_mode(False), torch.enable_grad():
             hook = self._embedding.register_forward_hook(capture)
             try:

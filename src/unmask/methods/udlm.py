@@ -27,7 +27,9 @@ class UDLM(UniformDiffusion):
                 raise UnmaskError(f"t_min must lie in [0, 1), not {self.t_min}")
 
     def training_noise(self, stream: RowStream, valid: Valid) -> UniformNoise:
-        """Noise without the smallest times. The bound covers all times and has no reconstruction term."""
+        """Noise without the smallest times.
+        The bound covers all times and has no reconstruction term.
+        """
         return self._draw(stream, valid, Stratified(self.config.t_min))
 
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:

@@ -49,7 +49,9 @@ def predict(model: Model, request: Guessing) -> Iterator[dict[str, Any]]:
 
 
 def against_label(model: Model, request: Styling) -> Iterator[dict[str, Any]]:
-    """The positions of a row that speak most against a class label, without those that are masked."""
+    """The positions of a row that speak most against a class label,
+    without those that are masked.
+    """
     params = SamplingParams(label=request.label or None)
     places = style_places(model, row_of(model, request.tokens), params)
     yield {"places": [each for each in places if request.tokens[each] is not None]}

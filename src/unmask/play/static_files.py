@@ -20,7 +20,8 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 
 
 def read_files(package: str) -> dict[str, bytes]:
-    """All files of a package's folder `static` by name; a request selects one by name and opens no path.
+    """All files of a package's folder `static` by name;
+    a request selects one by name and opens no path.
 
     Args:
         package: the package; the pages of extensions have files of their own.
@@ -44,7 +45,9 @@ FILES = read_files(__package__)
 
 
 def response(name: str, content: bytes | None = None) -> Response:
-    """The HTTP response with a file of the page, or with the content of another file of that name."""
+    """The HTTP response with a file of the page,
+    or with the content of another file of that name.
+    """
     suffix = name[name.rfind(".") :]
     kind = _TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     return Response(FILES[name] if content is None else content, media_type=kind, headers=_HEADERS)

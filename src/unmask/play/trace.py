@@ -1,4 +1,6 @@
-"""The sampler steps of a text as events for the page: the start row and the changes of each step."""
+"""The sampler steps of a text as events for the page:
+the start row and the changes of each step.
+"""
 
 from collections.abc import Iterator
 from typing import Any

@@ -142,7 +142,9 @@ def frontier(found: Mapping[str, Sequence[Row]]) -> str:
 
 
 def _prefixes(names: Sequence[str]) -> dict[str, str]:
-    """The run's name before its samplers' names: empty for a single run, shortened if a name is long."""
+    """The run's name before its samplers' names: empty for a single run,
+    shortened if a name is long.
+    """
     if len(names) < 2:
         return dict.fromkeys(names, "")
     long = max(map(len, names)) > _SHORT
@@ -204,7 +206,9 @@ def _svg(draw: Callable[[Any], None], legend_below: bool = False) -> str:
 
 
 def _legend(figure: Any, axes: Any, names: Sequence[str], below: bool) -> None:
-    """Adds a legend inside the panel or below it. The figure is higher by the lines of a legend below."""
+    """Adds a legend inside the panel or below it.
+    The figure is higher by the lines of a legend below.
+    """
     if not below:
         axes.legend(frameon=False, fontsize=10)
         return

@@ -73,7 +73,9 @@ def classifier_of(bundle: Bundle, classes: int, *, seed: int = 0, **settings: An
 
 @torch.no_grad()
 def _start(method: Method) -> dict[str, Tensor]:
-    """The weights of a model; the first layer of one that reads vectors becomes an embedding of tokens."""
+    """The weights of a model; the first layer of one that reads vectors becomes
+    an embedding of tokens.
+    """
     found = method.state_dict()
     if method.capabilities.latent:
         tokens = torch.arange(method.vocabulary.size, device=method.device)

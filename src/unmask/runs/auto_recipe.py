@@ -1,8 +1,8 @@
 """Recipes that fit the text and the machine: `auto` and `finetune`.
 
-The choice depends on the size of the text, on the kind of device and on its cores. It does not depend
-on measured times, so that the same command gives the same configuration. Only the estimate of the
-time is measured.
+The choice depends on the size of the text, on the kind of device and on its cores. It does not
+depend on measured times, so that the same command gives the same configuration. Only the estimate
+of the time is measured.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,8 @@ _READ = 50_000_000  # characters that are counted; a longer text counts as this 
 # assumed of a CPU: operations per second of a core, and seconds of a step without operations
 _CORE, _STEP = 18e9, 0.1
 _SECONDS = 420.0  # of training on such a CPU, at most
-# characters below which a text has this: size of the tokenizer, length of a row, width, depth, heads
+# characters below which a text has this: size of the tokenizer, length of a row, width, depth,
+# heads
 _CPU = (
     (20_000, (384, 64, 128, 3, 4)),
     (200_000, (512, 128, 128, 4, 4)),

@@ -125,7 +125,9 @@ class Measuring:
         return self._point(None)
 
     def by_steps(self, steps: Sequence[int] = STEPS) -> list[Point]:
-        """The bounds in T steps of a method in continuous time (Table 11); empty for other methods."""
+        """The bounds in T steps of a method in continuous time (Table 11);
+        empty for other methods.
+        """
         if getattr(self.config.method.config, "steps", None) != 0:
             return []
         shared, own = self._shared_point, self._point

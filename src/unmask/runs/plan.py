@@ -1,7 +1,8 @@
 """Estimates of the operations, memory and seconds of a training step.
 
 They follow from the shapes of network and batch, and from five fitted constants.
-`benchmarks/speed/plan.py` fits the constants to some measurements on an H200 and checks them on the rest.
+`benchmarks/speed/plan.py` fits the constants to some measurements on an H200 and
+checks them on the rest.
 """
 
 from dataclasses import dataclass
@@ -69,7 +70,9 @@ class Work:
         return 1.0 if self.causal else 0.5
 
     def operations(self) -> dict[str, float]:
-        """Floating-point operations per token of a training step, counted as three forward passes."""
+        """Floating-point operations per token of a training step,
+        counted as three forward passes.
+        """
         width, depth, attended = self.width, self.depth, self.length * (0.5 if self.causal else 1.0)
         # the last block computes only tokens with logits after its attention
         spared = 18 * width**2 * (1 - self.logit_share)

@@ -108,7 +108,9 @@ def opened_run(setup: RunSetup, say: Say) -> Iterator[OpenRun]:
 
 
 def _check(config: RunConfig) -> None:
-    """Raises an error for an unknown logger, a missing model to start from, or parts that do not fit."""
+    """Raises an error for an unknown logger, a missing model to start from,
+    or parts that do not fit.
+    """
     for name in config.training.log_to:
         LOGGERS[name]  # raises an error for an unknown name
     if config.lora.rank:

@@ -15,7 +15,9 @@ Shard = tuple[int, int]  # index of the shard, number of shards
 
 
 def sharded_bound(group: ProcessGroup, rows: int, measure: Callable[[Shard], Bound]) -> Bound:
-    """The bound of all rows. Each process measures a shard, and all processes get the same bound."""
+    """The bound of all rows. Each process measures a shard,
+    and all processes get the same bound.
+    """
     shards = min(group.world, -(-rows // BLOCK))
     mine = measure((group.rank, shards)) if group.rank < shards else None
     if group.world == 1 and mine is not None:

@@ -44,12 +44,14 @@ def train(
     """Trains a model in a run folder, or continues an interrupted run there.
 
     Args:
-        recipe: a shipped recipe by name ("demo"), a YAML file, a dict of settings, or a configuration.
+        recipe: a shipped recipe by name ("demo"), a YAML file, a dict of settings,
+            or a configuration.
         run: the run folder; runs/RECIPE unless given.
-        data: the text to train on: a file, a folder or another source, short for `data.train`; a Dataset
-            or IterableDataset of Hugging Face; or an iterable of texts, pairs or records. A mapping has
-            the parts "train" and "valid" or "validation".
-        overrides: settings by dotted name, such as {"training.steps": 100, "data.train": "notes.txt"}.
+        data: the text to train on: a file, a folder or another source, short for `data.train`; a
+            Dataset or IterableDataset of Hugging Face; or an iterable of texts, pairs or records. A
+            mapping has the parts "train" and "valid" or "validation".
+        overrides: settings by dotted name, such as {"training.steps": 100, "data.train":
+            "notes.txt"}.
         say: receives each line of progress.
         tokenizer: a tokenizer to use instead of learning one from the training text.
         auto_batch: True finds the largest micro-batch that fits in memory.
@@ -164,7 +166,9 @@ def _gains(run: OpenRun, trainer: Trainer, start: object, rows: str) -> Iterator
 
 
 def _gain(before: Bound, after: Bound, rows: str) -> str:
-    """The bounds before and after training, with the error of their difference on the same noise."""
+    """The bounds before and after training,
+    with the error of their difference on the same noise.
+    """
     change, error, freedom = paired_difference(before, after)
     return (
         f"held-out text ({rows}): {before.nats:.4f} nats/token before, {after.nats:.4f} after: "

@@ -29,7 +29,9 @@ _BLOCK = 4096  # rows of pairs that are checked at once
 
 @dataclass(frozen=True)
 class GivenModels:
-    """The trained models that a run takes, and the tokenizer; None for those that it does not have."""
+    """The trained models that a run takes, and the tokenizer;
+    None for those that it does not have.
+    """
 
     initial: Model | None = None  # has the weights of `init_from`; None in a resumed run
     teacher: Bundle | None = None
@@ -108,7 +110,9 @@ def _check_teacher(config: RunConfig, teacher: Bundle) -> None:
 
 
 def _check_pairs(backbone: Backbone, data: Data) -> None:
-    """Raises an error before the first step if a source or a target is longer than the network reads."""
+    """Raises an error before the first step if a source or a target is longer
+    than the network reads.
+    """
     for rows in (data.train, data.valid):
         if isinstance(rows, StreamRows) or not backbone.pairs:
             continue
@@ -146,7 +150,9 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
 
 
 def _own_tensors(method: Method) -> set[str]:
-    """Names of the method's buffers and learned schedule, which a model of another method does not have."""
+    """Names of the method's buffers and learned schedule,
+    which a model of another method does not have.
+    """
     names = {name for name, _ in method.named_buffers()} | {
         name for name, _ in method.named_parameters() if name.startswith("schedule.")
     }

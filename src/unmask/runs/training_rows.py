@@ -18,7 +18,9 @@ from unmask.training.checkpoints.checkpoint import agree, run_file
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Tokenizer and rows of a run, and everything that a resumed run must have in common with it."""
+    """Tokenizer and rows of a run, and everything that a resumed run must have
+    in common with it.
+    """
 
     config: RunConfig
     data: Data
@@ -60,7 +62,9 @@ def read_rows(run: OpenRun, given: GivenModels) -> TrainingRows:
 
 
 def _data(run: OpenRun, tokenizer: Tokenizer | None) -> Data:
-    """The rows for training and validation. The main process learns the tokenizer for all processes."""
+    """The rows for training and validation.
+    The main process learns the tokenizer for all processes.
+    """
     folder, group, given = run.folder, run.group, run.given
     if run.checkpoint:
         tokenizer = load_tokenizer(run_file(run.checkpoint, folder, "tokenizer"))

@@ -17,7 +17,9 @@ def available_cores() -> int:
 
 
 def cpu_quota() -> int | None:
-    """CPU quota of the control group (`docker run --cpus`) in cores, rounded up; None without one."""
+    """CPU quota of the control group (`docker run --cpus`) in cores, rounded up;
+    None without one.
+    """
     quota = _quota_and_period("cpu.max") or _quota_and_period(
         "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
     )
@@ -27,7 +29,9 @@ def cpu_quota() -> int | None:
 
 
 def limit_threads() -> None:
-    """Sets OMP_NUM_THREADS to the CPU quota, unless it is set. OpenMP itself does not read the quota."""
+    """Sets OMP_NUM_THREADS to the CPU quota, unless it is set.
+    OpenMP itself does not read the quota.
+    """
     if quota := cpu_quota():
         os.environ.setdefault("OMP_NUM_THREADS", str(min(quota, available_cores())))
 

@@ -115,7 +115,9 @@ class _FixedShape:
         return self._result
 
     def _without_synchronizing(self) -> Tensor:
-        """The result; an error if the function makes the CPU wait for the GPU: no graph can hold it."""
+        """The result; an error if the function makes the CPU wait for the GPU:
+        no graph can hold it.
+        """
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns that the mode is a prototype

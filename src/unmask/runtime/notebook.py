@@ -18,7 +18,8 @@ class CellOutput:
         self._shown_at = float("-inf")
 
     def show(self, picture: object, at_once: bool = False) -> bool:
-        """Shows a picture and returns True; returns False within `pause` seconds of the last picture.
+        """Shows a picture and returns True;
+        returns False within `pause` seconds of the last picture.
 
         With `at_once`, it ignores the pause.
         """

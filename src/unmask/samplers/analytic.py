@@ -37,7 +37,9 @@ class Scores(Protocol):
 @SAMPLERS.register("analytic")
 @dataclass(frozen=True)
 class Analytic(Sampler):
-    """Tweedie tau-leaping of SEDD: a token y appears with probability s_y (alpha_s / alpha_t - 1)."""
+    """Tweedie tau-leaping of SEDD: a token y appears with probability s_y
+    (alpha_s / alpha_t - 1).
+    """
 
     exact = True
     steps: int = option(128, help="denoising steps")
@@ -47,7 +49,9 @@ class Analytic(Sampler):
         check_grid(self.grid, self.steps)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the text. Each step scores all masks, since the scores give the reveal probabilities."""
+        """Frames of the text. Each step scores all masks,
+        since the scores give the reveal probabilities.
+        """
         if not isinstance(denoiser, Scores):
             raise UnmaskError(
                 "the sampler analytic needs a model of method sedd without guidance: "

@@ -26,7 +26,9 @@ from unmask.shapes import Uniforms
 @SAMPLERS.register("ancestral")
 @dataclass(frozen=True)
 class Ancestral(Sampler):
-    """The paper's T-step reverse process, exact, without network calls in steps that reveal nothing."""
+    """The paper's T-step reverse process, exact,
+    without network calls in steps that reveal nothing.
+    """
 
     exact = True
     steps: int = option(128, help="denoising steps")
@@ -36,7 +38,9 @@ class Ancestral(Sampler):
         check_grid(self.grid, self.steps)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the text. It draws the step of each token first; a row skips steps that reveal nothing."""
+        """Frames of the text. It draws the step of each token first;
+        a row skips steps that reveal nothing.
+        """
         state = SamplerState(denoiser, canvas, task)
         return reveal_by_steps(state, state.uniforms("reveal"), grid_times(self.grid, self.steps))
 
@@ -46,8 +50,8 @@ class Ancestral(Sampler):
 class Spread(Ancestral):
     """The reverse process with reveal times of low discrepancy: the tokens of a step are far apart.
 
-    Each token alone has the reveal probabilities of ancestral sampling. The reveal times of a row are
-    not independent: neighbours share no step that reveals less than 38% of the tokens.
+    Each token alone has the reveal probabilities of ancestral sampling. The reveal times of a row
+    are not independent: neighbours share no step that reveals less than 38% of the tokens.
     """
 
     exact = False

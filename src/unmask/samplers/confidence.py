@@ -123,7 +123,9 @@ class Entropy(Counted):
 
 @dataclass(frozen=True)
 class _Bounded(Sampler):
-    """Writes all tokens within a bound, at least one per step. The share of masks gives the time t."""
+    """Writes all tokens within a bound, at least one per step.
+    The share of masks gives the time t.
+    """
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         state = SamplerState(denoiser, canvas, task)
@@ -145,7 +147,8 @@ class _Bounded(Sampler):
 @SAMPLERS.register("entropy_bound")
 @dataclass(frozen=True)
 class EntropyBound(_Bounded):
-    """Writes the tokens of lowest entropy, while their entropies without the largest sum to <= gamma.
+    """Writes the tokens of lowest entropy,
+    while their entropies without the largest sum to <= gamma.
 
     The sum bounds the mutual information of these tokens, which independent draws ignore.
     """
@@ -171,7 +174,9 @@ class EntropyBound(_Bounded):
 @SAMPLERS.register("threshold")
 @dataclass(frozen=True)
 class Threshold(_Bounded):
-    """Writes where the likeliest token exceeds a probability, and always at the best position of a row."""
+    """Writes where the likeliest token exceeds a probability,
+    and always at the best position of a row.
+    """
 
     threshold: float = option(0.9, gt=0, le=1, help="probability that a token must exceed")
     noise: float = option(
@@ -197,7 +202,8 @@ def check_noise(noise: float) -> None:
 def masks_left(
     openings: Counts, schedule: Schedule, times: Float64[Tensor, "times"]
 ) -> Int[Tensor, "steps rows"]:
-    """Number of masks of a row after each step: n (1 - alpha_s) / (1 - alpha_1) for n open positions.
+    """Number of masks of a row after each step: n (1 - alpha_s) / (1 - alpha_1)
+    for n open positions.
 
     A half rounds down, also under rounding errors of alpha. The last step leaves no mask.
     """

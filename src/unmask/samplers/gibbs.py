@@ -18,7 +18,9 @@ from unmask.samplers.sampler import SAMPLERS, Sampler
 @SAMPLERS.register("gibbs")
 @dataclass(frozen=True)
 class Gibbs(Sampler):
-    """Fills the canvas with another sampler, then masks and redraws random tokens, one per row and step."""
+    """Fills the canvas with another sampler, then masks and redraws random tokens,
+    one per row and step.
+    """
 
     revises = rewrites = True
     steps: int = option(128, help="redraws in each row")

@@ -21,14 +21,18 @@ EOS_INTERVAL = 32  # tokens between two checks for EOS on a GPU
 @SAMPLERS.register("left_to_right")
 @dataclass(frozen=True)
 class LeftToRight(Sampler):
-    """One token at a time from left to right, as an autoregressive model needs it, with a KV cache."""
+    """One token at a time from left to right, as an autoregressive model needs it,
+    with a KV cache.
+    """
 
     exact = causal = True
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the text. A row ends at its first EOS; EOS fills the rest without network calls.
+        """Frames of the text. A row ends at its first EOS;
+        EOS fills the rest without network calls.
 
-        A GPU checks for EOS every EOS_INTERVAL tokens only. EOS then overwrites tokens behind the end.
+        A GPU checks for EOS every EOS_INTERVAL tokens only.
+        EOS then overwrites tokens behind the end.
         """
         state = SamplerState(denoiser, canvas, task)
         progress = _Progress(state)

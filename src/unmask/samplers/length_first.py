@@ -42,7 +42,9 @@ class LengthFirst(Sampler):
             yield replace(frame, calls=state.calls + frame.calls, confidence=confidence)
 
     def _after_end(self, state: SamplerState, eos_id: int) -> Places:
-        """True from the end of a text on; the end is drawn, or its median if the strategy is deterministic."""
+        """True from the end of a text on; the end is drawn,
+        or its median if the strategy is deterministic.
+        """
         p_ended = torch.zeros(state.z.shape, device=state.z.device)
         for part in state.parts(state.masked):
             view = state.look(part, state.now)

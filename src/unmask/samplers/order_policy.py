@@ -1,4 +1,6 @@
-"""A policy of the order in which masked positions are revealed, from features of a frozen network."""
+"""A policy of the order in which masked positions are revealed,
+from features of a frozen network.
+"""
 
 import json
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from unmask.files.storage import replace
 from unmask.files.tensors import load_weights
 from unmask.shapes import LogProbabilities, Places
 
-# of a position: from the network's distribution there, from the row, and from the nearest known tokens
+# of a position: from the network's distribution there, from the row, and from the nearest known
+# tokens
 FEATURES = ("confidence", "entropy", "margin", "masked", "position", "left", "right")
 STATIC = 5  # features that do not change while positions of a step are chosen
 WIDTH = 32

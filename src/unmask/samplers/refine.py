@@ -1,4 +1,6 @@
-"""Sampling with revisions: the tokens of the lowest confidence are drawn again after all are written."""
+"""Sampling with revisions: the tokens of the lowest confidence are drawn again
+after all are written.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ MOST_REVISIONS = 1000
 @SAMPLERS.register("refine")
 @dataclass(frozen=True)
 class Refine(Sampler):
-    """Writes with a predictor and a corrector, then draws the least confident token of each segment again.
+    """Writes with a predictor and a corrector,
+    then draws the least confident token of each segment again.
 
     The tokens of a call are far apart. Revisions draw a token again at most once.
     """
@@ -61,7 +64,9 @@ class Refine(Sampler):
 
 
 def segments(places: Places, share: float) -> Int[Tensor, "rows length"]:
-    """The number of the segment of each position; a row has `share` times as many segments as positions."""
+    """The number of the segment of each position;
+    a row has `share` times as many segments as positions.
+    """
     count = places.sum(1, keepdim=True)
     number = (share * count).ceil().long()
     return (places.cumsum(1) - 1).clamp(min=0) * number // count.clamp(min=1)

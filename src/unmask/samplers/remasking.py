@@ -147,7 +147,9 @@ class PredictorCorrector(Sampler):
         check_options(self)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the text. A corrector step masks a token with probability 1 - alpha_t / alpha_s."""
+        """Frames of the text. A corrector step masks a token with probability 1
+        - alpha_t / alpha_s.
+        """
         state = SamplerState(denoiser, canvas, task)
         times = grid_times(self.grid, self.steps)
         alpha = ending_at_one(task.schedule.alpha(times))
@@ -206,7 +208,9 @@ def written(state: SamplerState) -> Places:
 
 
 def ending_at_one(alpha: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:
-    """alpha on a grid, changed to be 1 at the last time only, so that the last step reveals all masks."""
+    """alpha on a grid, changed to be 1 at the last time only,
+    so that the last step reveals all masks.
+    """
     alpha = alpha.detach().clamp(max=1 - 1e-12)
     alpha[-1] = 1.0
     return alpha

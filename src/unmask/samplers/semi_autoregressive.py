@@ -52,7 +52,9 @@ class SemiAutoregressive(Sampler):
         return self.inner.unwrapped()
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the text. The window moves by `stride` when it is full; its older tokens stay fixed."""
+        """Frames of the text. The window moves by `stride` when it is full;
+        its older tokens stay fixed.
+        """
         state = SamplerState(denoiser, canvas, task)
         length = canvas.tokens.shape[1]
         stride = self.stride or max(self.body // 2, 1)

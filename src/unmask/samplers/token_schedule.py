@@ -26,7 +26,9 @@ class TokenScheduleSampler(Sampler):
         check_grid(self.grid, self.steps)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
-        """Frames of the text. A step reveals token v with probability mu_v times that of its schedule."""
+        """Frames of the text. A step reveals token v with probability mu_v times
+        that of its schedule.
+        """
         if not isinstance(denoiser, TokenScheduleDenoiser):
             raise UnmaskError("guidance hides the schedules of the tokens: give sampler ancestral")
         state = SamplerState(denoiser, canvas, task)

@@ -90,7 +90,9 @@ def _known_error(request: Request, error: Exception) -> Response:
 
 
 def _invalid(request: Request, error: Exception) -> Response:
-    """A 400 response with a validation error of the first field, without the value, which may be large."""
+    """A 400 response with a validation error of the first field, without the value,
+    which may be large.
+    """
     assert isinstance(error, RequestValidationError)
     errors = error.errors()
     # a text or a list has an error for each type: the one of the value's own type says more

@@ -77,7 +77,9 @@ def protocol(read: float, write: float) -> type[H11Protocol]:
             return self.cycle is not None and not self.cycle.response_complete
 
         def _probe(self) -> None:
-            """Closes the connection if the client is gone; else writes what shows it the next time."""
+            """Closes the connection if the client is gone;
+            else writes what shows it the next time.
+            """
             self._probes += 1
             connection: socket.socket = self.transport.get_extra_info("socket")
             old = self.cycle.scope["http_version"] == "1.0" and not self.cycle.response_started

@@ -67,7 +67,9 @@ def _routes(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _fields(document: dict[str, Any], reference: str, within: str = "") -> Iterator[str]:
-    """A table row for each field of a request body; the fields of a nested object follow its row."""
+    """A table row for each field of a request body;
+    the fields of a nested object follow its row.
+    """
     schema = _schema(document, reference)
     for name, field in schema["properties"].items():
         default = "required" if name in schema.get("required", []) else repr(field.get("default"))

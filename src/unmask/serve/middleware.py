@@ -150,5 +150,7 @@ async def _until_disconnect(receive: Receive) -> None:
 
 
 def _route_path(scope: Message) -> str:
-    """The path pattern of the route, or "other": each unknown path would add a label to the metrics."""
+    """The path pattern of the route, or "other":
+    each unknown path would add a label to the metrics.
+    """
     return getattr(scope.get("route"), "path", "other")

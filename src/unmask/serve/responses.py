@@ -100,7 +100,9 @@ def problem_of(error: Exception) -> Problem:
 
 
 def named_field(message: str) -> str | None:
-    """The option with which a message of the library begins, as in "steps must be" or "unknown sampler"."""
+    """The option with which a message of the library begins,
+    as in "steps must be" or "unknown sampler".
+    """
     if "JSON schema" in message:
         return "response_format"
     word = message.removeprefix("unknown ").partition(" ")[0].rstrip(":")

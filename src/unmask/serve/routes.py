@@ -185,7 +185,9 @@ def frame_data(model: Model, number: int, frame: Frame) -> dict[str, Any]:
 
 
 def check_text(model: Model, text: str, settings: ServerLimits) -> None:
-    """Raises an error for a too long text; counts masks before it expands gaps (`[MASK:999999]`)."""
+    """Raises an error for a too long text;
+    counts masks before it expands gaps (`[MASK:999999]`).
+    """
     if len(text) > MOST_TOKENS:
         raise UnmaskError(f"the text has {len(text)} characters, more than {MOST_TOKENS}")
     tokens = count_blanks(text)
@@ -202,7 +204,9 @@ async def _events(
     frames: AsyncGenerator[dict[str, Any], None],
     model: Model,
 ) -> AsyncGenerator[str, None]:
-    """Frames as server-sent events; an error ends them with an error event. Closing it stops the job."""
+    """Frames as server-sent events; an error ends them with an error event.
+    Closing it stops the job.
+    """
     last = first
     async with aclosing(frames):
         try:

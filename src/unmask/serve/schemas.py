@@ -56,7 +56,8 @@ class Sampled(ApiRequest):
     )
 
     def drawn_seed(self, defaults: Mapping[str, Any]) -> int:
-        """The seed of the request, or a random one; 0 if tokens are not drawn, but the likeliest taken.
+        """The seed of the request, or a random one; 0 if tokens are not drawn,
+        but the likeliest taken.
 
         Args:
             defaults: the model's defaults.

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 
 def decay_at(step: int, decay: float) -> float:
-    """The decay after `step` updates: smaller at first, so that the initial weights fade quickly."""
+    """The decay after `step` updates: smaller at first,
+    so that the initial weights fade quickly.
+    """
     return min(decay, (1 + step) / (10 + step))
 
 

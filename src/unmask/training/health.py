@@ -29,7 +29,9 @@ def not_finite(loss: Tensor, norm: Tensor) -> Tensor:
 
 
 def longest(state: TrainingState) -> int:
-    """The longest sequence of skipped steps since the last log line; it may begin before the line."""
+    """The longest sequence of skipped steps since the last log line;
+    it may begin before the line.
+    """
     result, streak = 0, state.streak
     for pair in state.pending:
         streak = 0 if finite(*pair) else streak + 1

@@ -12,7 +12,8 @@ from unmask.training.training_config import LoraConfig
 def add_adapters(method: Method, config: LoraConfig) -> None:
     """Adds adapters to the matrices of the blocks; only the adapters are trained.
 
-    A network whose blocks do not name their matrices gets adapters on all linear layers but the head.
+    A network whose blocks do not name their matrices gets adapters on all linear
+    layers but the head.
     """
     peft, network = extra("peft", "lora.rank", "lora"), method.backbone
     parts = list(network.named_modules())

@@ -23,7 +23,9 @@ def out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def out_of_memory_error(rows: Callable[[], int]) -> Iterator[None]:
-    """Turns an out-of-memory error into one with advice; `rows` returns the rows of a backward pass."""
+    """Turns an out-of-memory error into one with advice;
+    `rows` returns the rows of a backward pass.
+    """
     try:
         yield
     except Exception as error:

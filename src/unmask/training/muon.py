@@ -1,8 +1,8 @@
 """Muon for the matrices of a network's blocks, AdamW for all other parameters.
 
-Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) replaces the momentum of a matrix by the nearest
-semi-orthogonal matrix, whose singular values are all 1. Five steps of a quintic Newton-Schulz iteration
-approximate it.
+Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) replaces the momentum of a matrix by
+the nearest semi-orthogonal matrix, whose singular values are all 1. Five steps of a quintic
+Newton-Schulz iteration approximate it.
 """
 
 import math
@@ -69,7 +69,9 @@ class _Stack:
         self.scale = math.sqrt(max(1.0, self.shape[1] / self.shape[2]))
 
     def direction(self, momentum: float, keep: Tensor, dtype: torch.dtype) -> Matrices:
-        """Nesterov momentum as unsharded, wide matrices; the momentum is unchanged if `keep` is 0."""
+        """Nesterov momentum as unsharded, wide matrices;
+        the momentum is unchanged if `keep` is 0.
+        """
         pairs = zip(self.named.values(), self.shards, strict=True)
         gradient = torch.stack(
             [torch.zeros_like(shard) if p.grad is None else local(p.grad) for p, shard in pairs]
@@ -147,7 +149,8 @@ class _Stack:
 class NamedMuon(NamedAdamW):
     """Muon over the matrices that a network's blocks name, AdamW over all other parameters.
 
-    The parameter groups of a method stay with AdamW. Warm-up and decay scale both learning rates alike.
+    The parameter groups of a method stay with AdamW.
+    Warm-up and decay scale both learning rates alike.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
@@ -199,7 +202,8 @@ OPTIMIZERS: dict[str, type[NamedAdamW]] = dict(
 def block_matrices(model: nn.Module) -> dict[str, int]:
     """The names of the weights that Muon updates, with the number of matrices stacked in each.
 
-    A block lists them in `matrices`: `{"qkv": 3, "out": 1}` are the weights of its layers qkv and out.
+    A block lists them in `matrices`: `{"qkv": 3, "out":
+    1}` are the weights of its layers qkv and out.
     """
     groups = [group.prefix for group in getattr(model, "parameter_groups", ())]
     trained = {name for name, p in model.named_parameters() if p.requires_grad}

@@ -70,8 +70,9 @@ class NamedAdamW:
     ) -> list[dict[str, Any]]:
         """Groups of AdamW: matrices with weight decay, and other parameters without.
 
-        Decay towards 0 makes no sense for gains, biases and the scalars of a schedule, nor for matrices
-        that a module names in `undecayed`. The names are added to `self.named` in the order of the groups.
+        Decay towards 0 makes no sense for gains, biases and the scalars of a schedule, nor for
+        matrices that a module names in `undecayed`.
+        The names are added to `self.named` in the order of the groups.
         """
         decayed = {name for name, p in named.items() if p.ndim >= 2} - self._undecayed
         matrices = {name: p for name, p in named.items() if name in decayed}
@@ -132,7 +133,9 @@ def _like(parameter: Tensor, moment: Tensor) -> Tensor:
 
 
 def clip_gradients(model: nn.Module, limit: float) -> Tensor:
-    """Scales the gradients to a global norm of at most `limit` (0: off); returns the norm before."""
+    """Scales the gradients to a global norm of at most `limit` (0: off);
+    returns the norm before.
+    """
     parameters = [p for p in model.parameters() if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if hasattr(norm, "full_tensor"):  # sharded gradients

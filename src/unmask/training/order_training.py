@@ -1,9 +1,9 @@
 """Training of an order policy: the order that makes real texts likeliest in few network calls.
 
 A text x is revealed in steps. The policy chooses the positions of a step, all of which the network
-predicts from the tokens known before. The reward is the sum of log p(x_i | known tokens). Its mean over
-orders is at most log q(x), where q is the distribution of texts that the sampler draws (Jensen). So the
-reward falls short of log p(x) by what the tokens of a step have in common.
+predicts from the tokens known before. The reward is the sum of log p(x_i | known tokens). Its mean
+over orders is at most log q(x), where q is the distribution of texts that the sampler draws
+(Jensen). So the reward falls short of log p(x) by what the tokens of a step have in common.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +118,8 @@ def train_order(
 ) -> Iterator[float]:
     """Trains a policy in place by REINFORCE.
 
-    The advantage of a choice is the reward from its step on, less the mean over orders of the same text.
+    The advantage of a choice is the reward from its step on,
+    less the mean over orders of the same text.
 
     Args:
         policy: the policy.

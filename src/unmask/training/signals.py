@@ -81,7 +81,8 @@ class _Answer:
 def interruptible(say: Callable[[str], None] = print) -> Iterator[Signals]:
     """A context in which Ctrl-C and SIGTERM are recorded and do not end the program.
 
-    A second Ctrl-C runs the handler that was set before. A second SIGTERM is recorded like the first.
+    A second Ctrl-C runs the handler that was set before.
+    A second SIGTERM is recorded like the first.
     """
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():

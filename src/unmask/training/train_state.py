@@ -48,7 +48,9 @@ class TrainingState:
     pending: list[tuple[float, float]] = field(default_factory=list)
 
     def record_validation(self, result: ValidationResult, newest: bool = False) -> bool:
-        """Records a validation; returns True if its bound is the best so far, or the newest counts."""
+        """Records a validation; returns True if its bound is the best so far,
+        or the newest counts.
+        """
         better = newest or result.nats < self.best_nats
         self.last_nats = result.nats
         self.stale = 0 if better else self.stale + 1

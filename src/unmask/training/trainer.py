@@ -1,8 +1,8 @@
 """The training loop.
 
-Data, noise and dropout of a step are functions of (seed, step, row). The checkpoint holds everything
-else, the position in a stream included. A resumed run therefore ends with the same bits as an
-uninterrupted one.
+Data, noise and dropout of a step are functions of (seed, step, row). The checkpoint holds
+everything else, the position in a stream included. A resumed run therefore ends with the same bits
+as an uninterrupted one.
 """
 
 import time
@@ -191,7 +191,9 @@ class Trainer:
         return self.start
 
     def _log_start(self) -> None:
-        """Logs the validation of the initial weights. A start without a checkpoint has empty logs."""
+        """Logs the validation of the initial weights.
+        A start without a checkpoint has empty logs.
+        """
         if self.start is None or self.state.step:
             return
         measured = {**self.start.to_dict(), "nats": self.start.nats, "error": self.start.error}
@@ -262,7 +264,9 @@ class Trainer:
         self.losses.append(result)
 
     def _graph_step(self) -> GraphStep | None:
-        """The step as a CUDA graph; None if the device, the strategy or micro-batches exclude it."""
+        """The step as a CUDA graph; None if the device,
+        the strategy or micro-batches exclude it.
+        """
         whole = self.micro.pieces == 1 and not self.micro.search
         if self.device.type != "cuda" or not self.strategy.graphs or not whole:
             return None

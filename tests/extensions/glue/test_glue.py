@@ -21,7 +21,9 @@ SEEN = [("the cat sat", 1), ("a dog saw", 0)] * 8
 
 @pytest.fixture
 def glue(tmp_path):
-    """A folder with one task of each form: a sentence, a pair, a score, a split development file."""
+    """A folder with one task of each form: a sentence, a pair, a score,
+    a split development file.
+    """
     folder = tmp_path / "glue"
     for name in ("CoLA", "RTE", "STS-B", "QNLI"):
         (folder / name).mkdir(parents=True)

@@ -1,4 +1,6 @@
-"""Human evaluation: blind comparisons, votes that survive a kill, win rates, scores and agreement."""
+"""Human evaluation: blind comparisons, votes that survive a kill, win rates,
+scores and agreement.
+"""
 
 import json
 import math
@@ -33,7 +35,9 @@ def made(path: Path, n: int = 6, models: str = "ab", checks: int = 2) -> RatingF
 
 
 def vote_all(file: RatingFile, rater: str, prefer: str = "a", attentive: bool = True) -> None:
-    """Votes for the texts of one model, and in a check for the real text or the nonsense. The rest are ties."""
+    """Votes for the texts of one model, and in a check for the real text or the nonsense.
+    The rest are ties.
+    """
     while shown := file.next(rater):
         one = file.comparisons[shown.id]
         wanted = one.texts[0 if attentive else 1] if one.check else f"{one.prompt}, {prefer} writes"
@@ -261,7 +265,9 @@ def test_bradley_terry_is_a_logistic_regression():
 
 
 def test_krippendorffs_own_example():
-    """Reliability data with four observers, twelve units and missing labels (Krippendorff, 2011)."""
+    """Reliability data with four observers,
+    twelve units and missing labels (Krippendorff, 2011).
+    """
     a = [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None]
     b = [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3]
     c = [None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None]

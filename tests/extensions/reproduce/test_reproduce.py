@@ -1,4 +1,6 @@
-"""The paper's tables in small: runs that differ only in the subject of a row, and computed verdicts."""
+"""The paper's tables in small: runs that differ only in the subject of a row,
+and computed verdicts.
+"""
 
 import json
 import math

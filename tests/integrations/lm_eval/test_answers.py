@@ -85,7 +85,9 @@ def test_an_autoregressive_model_is_exact(left_to_right):
 
 
 def test_a_text_that_fills_a_row_has_the_likelihood_of_evaluate(model):
-    """`unmask evaluate` also counts BOS and EOS. In the harness BOS is given and EOS is left out."""
+    """`unmask evaluate` also counts BOS and EOS.
+    In the harness BOS is given and EOS is left out.
+    """
     encode, letters = model.tokenizer.encode, "The dog sat on the old red chair. " * 3
     texts = (letters[:end] for end in range(len(letters)))
     text = next(text for text in texts if len(encode(text)) == model.length - 2)

@@ -149,7 +149,9 @@ def test_another_request_has_other_noise():
 
 
 def test_draws_of_a_request_share_strata(monkeypatch):
-    """With as many draws as targets, one draw masks 1 target, one masks 2, and so on, in any batching."""
+    """With as many draws as targets, one draw masks 1 target, one masks 2, and so on,
+    in any batching.
+    """
     method, counts = small_method("mdlm"), []
     nll = method.nll
 
@@ -164,7 +166,9 @@ def test_draws_of_a_request_share_strata(monkeypatch):
 
 @pytest.mark.parametrize(("name", "rows"), [("mdlm", 1 + 3 + 7), ("sedd", 3 * 32)])
 def test_equal_masks_are_computed_once(name, rows, monkeypatch):
-    """1, 2 and 3 targets have 1, 3 and 7 masks. A method that reads the time computes every draw."""
+    """1, 2 and 3 targets have 1, 3 and 7 masks.
+    A method that reads the time computes every draw.
+    """
     method, batches = small_method(name), []
     questions = [ScoringRequest((3, 1, 4, 1, 5)[:end], 2) for end in (3, 4, 5)]
     with monkeypatch.context() as patch:

@@ -29,7 +29,9 @@ class Rotation(NamedTuple):
         return cls(angles.cos(), angles.sin())
 
     def __call__(self, x: Float[Tensor, "rows length two heads width"]) -> Tensor:
-        """Rotates queries and keys, in float32 or float64; element i of a head pairs with i + width / 2."""
+        """Rotates queries and keys, in float32 or float64;
+        element i of a head pairs with i + width / 2.
+        """
         a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
         cos, sin = self.cos[..., None, None, :], self.sin[..., None, None, :]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)

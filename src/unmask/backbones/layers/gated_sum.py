@@ -1,7 +1,8 @@
-"""End of a Mamba block before its last projection: (Σ_i y_i + D_i x_i) silu(z) over the directions i.
+"""End of a Mamba block before its last projection: (Σ_i y_i + D_i x_i) silu(z)
+over the directions i.
 
-On a GPU with Triton, one kernel of each pass computes it. It is an operator of torch, so that compiled
-networks hold it as a whole.
+On a GPU with Triton, one kernel of each pass computes it. It is an operator of torch, so that
+compiled networks hold it as a whole.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ def gated_sum(z: Rows, directions: Sequence[Direction]) -> Rows:
 
     Args:
         z: Gates before silu.
-        directions: Outputs y of the scan, its inputs x, and D, of each direction. The second direction
-            has its positions in reverse order.
+        directions: Outputs y of the scan, its inputs x, and D, of each direction. The second
+            direction has its positions in reverse order.
 
     Returns:
         The sum, in the order of the gates.

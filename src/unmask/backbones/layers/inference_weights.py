@@ -15,7 +15,8 @@ _WEIGHTS = {nn.Parameter, Tensor, type(None)}
 def is_plain(*modules: nn.Module) -> bool:
     """True if the weights of some modules determine their outputs.
 
-    An adapter, a quantised layer or a parametrization has another class. A hook may change an output.
+    An adapter, a quantised layer or a parametrization has another class.
+    A hook may change an output.
     """
     for module in modules:
         if type(module) not in _PLAIN or hooked(module):
@@ -61,7 +62,9 @@ class InferenceWeights(Compilable):
 
     @property
     def usable(self) -> Any:
-        """The frozen weights; None if gradients are enabled, which must reach the trained weights."""
+        """The frozen weights; None if gradients are enabled,
+        which must reach the trained weights.
+        """
         return None if torch.is_grad_enabled() else self.frozen
 
     def thaw(self) -> None:

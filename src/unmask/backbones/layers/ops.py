@@ -29,7 +29,9 @@ class BlockWeights(NamedTuple):
     down_bias: Tensor
 
     def frozen(self, dtype: torch.dtype) -> "BlockWeights":
-        """The weights for inference: cast to `dtype`, with one matrix for queries, keys and values."""
+        """The weights for inference: cast to `dtype`, with one matrix for queries,
+        keys and values.
+        """
         biases = [bias for bias in self.qkv_bias if bias is not None]
         rest = [part.detach().to(dtype) for part in self[2:]]
         qkv = torch.cat(self.qkv).detach().to(dtype)
@@ -42,7 +44,8 @@ def attend(
 ) -> Tensor:
     """Attention with torch's fused kernel.
 
-    On a CPU the backward pass of short rows takes 2 to 6 times as long in bf16 as in fp32, so it is computed in fp32.
+    On a CPU the backward pass of short rows takes 2 to 6 times as long in bf16 as in fp32,
+    so it is computed in fp32.
 
     Args:
         q: Queries, [rows, heads, queries, head width].
@@ -146,7 +149,9 @@ class _Taken(torch.autograd.Function):
 
 
 class _Normal(torch.autograd.Function):
-    """Layer norm that saves its output, not its input: the next linear map saves that tensor too."""
+    """Layer norm that saves its output, not its input:
+    the next linear map saves that tensor too.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -167,7 +172,9 @@ class _Normal(torch.autograd.Function):
 
 
 def modulate(x: Tensor, shift: Tensor | int, scale: Tensor | int) -> Tensor:
-    """adaLN's affine map, with a shift and a scale for each row; no map if they are integers, which are 0."""
+    """adaLN's affine map, with a shift and a scale for each row; no map if they are integers,
+    which are 0.
+    """
     return x if isinstance(scale, int) else x * (1 + scale) + shift
 
 

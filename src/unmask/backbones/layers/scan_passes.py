@@ -1,9 +1,9 @@
 """The selective scan in plain torch: loops over positions, for all rows at once.
 
-`unmask.runtime.kernels.recurrence` has the same functions for GPUs. A row is split into chunks. A first
-pass computes the last states of each chunk from states of zero. The chunks pass their states on, and a
-second pass computes the outputs. Inside a pass, tensors are [positions, rows, states, channels], so
-that one step reads contiguous memory.
+`unmask.runtime.kernels.recurrence` has the same functions for GPUs. A row is split into chunks. A
+first pass computes the last states of each chunk from states of zero. The chunks pass their states
+on, and a second pass computes the outputs. Inside a pass, tensors are [positions, rows, states,
+channels], so that one step reads contiguous memory.
 """
 
 import math

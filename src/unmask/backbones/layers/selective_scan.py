@@ -1,8 +1,9 @@
 """Selective scan of Mamba (arXiv 2312.00752): a linear recurrence whose steps depend on the input.
 
 h_t = exp(Δ_t A) h_(t-1) + Δ_t u_t B_t and y_t = C_t h_t, in float32 or float64. The backward pass
-recomputes the states, tile by tile, from the states before each tile. So the states of all positions
-are never stored. The scan is an operator of torch, so that compiled networks hold it as a whole.
+recomputes the states, tile by tile, from the states before each tile. So the states of all
+positions are never stored. The scan is an operator of torch,
+so that compiled networks hold it as a whole.
 """
 
 from typing import Any

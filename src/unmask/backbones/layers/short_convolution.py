@@ -1,7 +1,8 @@
-"""Short causal convolution b + Σ_k w_k u_(t-k) of each channel, with silu in Mamba, without in Hyena.
+"""Short causal convolution b + Σ_k w_k u_(t-k) of each channel, with silu in Mamba,
+without in Hyena.
 
-On a GPU with Triton, one kernel of each pass computes it. It is an operator of torch, so that compiled
-networks hold it as a whole.
+On a GPU with Triton, one kernel of each pass computes it. It is an operator of torch, so that
+compiled networks hold it as a whole.
 """
 
 from typing import Any
@@ -22,7 +23,8 @@ def short_convolution(
     flipped: bool = False,
     silu: bool = True,
 ) -> Float[Tensor, "rows outputs channels"]:
-    """Outputs from the position `start` on, in the precision of `u`. Inputs before the row are zero.
+    """Outputs from the position `start` on, in the precision of `u`.
+    Inputs before the row are zero.
 
     Args:
         u: Inputs.

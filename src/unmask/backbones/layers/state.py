@@ -44,7 +44,9 @@ class Source(NamedTuple):
 
 
 class SourceState(State):
-    """Encoded sources for a bidirectional decoder, which computes all tokens of the targets again."""
+    """Encoded sources for a bidirectional decoder,
+    which computes all tokens of the targets again.
+    """
 
     def __init__(self, source: Source, columns: int | None = None) -> None:
         super().__init__()

@@ -169,7 +169,8 @@ class Block(InferenceWeights):
             first: Values of the first block, if this block mixes them with its own.
 
         Returns:
-            Features of all tokens or of the tokens `at`, and the values of attention for all tokens.
+            Features of all tokens or of the tokens `at`,
+            and the values of attention for all tokens.
         """
         if not self.recomputed or not torch.is_grad_enabled():
             return self._features(x, layer, attention, c, keys, at, first)
@@ -209,7 +210,8 @@ class Block(InferenceWeights):
         return is_plain(*parts, *inner)
 
     def freeze(self, c: Float[Tensor, "1 condition"] | None, dtype: torch.dtype) -> None:
-        """Casts the weights once for inference; folds them first unless each row has its own condition.
+        """Casts the weights once for inference;
+        folds them first unless each row has its own condition.
 
         A block that is not plain stores `c` only.
         """
@@ -245,8 +247,8 @@ class Block(InferenceWeights):
     def _plain(self) -> BlockWeights:
         """The weights as they are, with one matrix for queries and keys and one for values.
 
-        With one matrix for all three, the values would be a view of a tensor that keeps the unrotated
-        queries and keys in memory.
+        With one matrix for all three, the values would be a view of a tensor that keeps the
+        unrotated queries and keys in memory.
         """
         width, up, down = self.attention.width, self.mlp[0], self.mlp[2]
         assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
@@ -263,7 +265,9 @@ class Block(InferenceWeights):
         keys: Keys | None,
         first: Values | None,
     ) -> tuple[Features, Values]:
-        """The block with norms and adaLN apart from its matrices, and through its modules if not plain."""
+        """The block with norms and adaLN apart from its matrices,
+        and through its modules if not plain.
+        """
         w = (self.usable or self._plain()) if self.plain else None
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self._condition(c, attention)
         h = modulate(self.attention_norm(x), shift, scale)
@@ -291,7 +295,9 @@ class Block(InferenceWeights):
         attention: AttentionInputs | PackedBatch,
         first: Values | None,
     ) -> tuple[Features, Values]:
-        """Output of all attention heads, and their values; the texts of a packed batch attend separately."""
+        """Output of all attention heads, and their values;
+        the texts of a packed batch attend separately.
+        """
         width, heads = self.attention.width, self.attention.heads
         by_head = [part.unflatten(2, (-1, heads, width // heads)) for part in products]
         qk, v = by_head if len(by_head) == 2 else by_head[0].split([2, 1], 2)
@@ -323,7 +329,8 @@ def _products(h: Features, w: BlockWeights) -> list[Tensor]:
 def _mlp(width: int, form: str) -> nn.Sequential:
     """Layers of a GELU or SwiGLU MLP (arXiv 2002.05202) with about 8 width^2 weights.
 
-    A plain block computes the MLP from the weights with `feed_forward`. Other blocks call the Sequential.
+    A plain block computes the MLP from the weights with `feed_forward`.
+    Other blocks call the Sequential.
     """
     if form == "gelu":
         hidden = 4 * width

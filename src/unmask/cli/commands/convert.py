@@ -159,7 +159,9 @@ def convert(args: Namespace) -> None:
 
 
 def _check_target(folder: Path, name: str) -> None:
-    """Raises an error, before any weights are read, if the folder cannot be written in format `name`."""
+    """Raises an error, before any weights are read,
+    if the folder cannot be written in format `name`.
+    """
     from unmask.formats.format import FORMATS
 
     target = FORMATS[name]

@@ -24,7 +24,9 @@ def replace_unencodable() -> None:
 
 
 def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
-    """The replacement of one character, or its escape. A surrogate of a file name becomes its byte again."""
+    """The replacement of one character, or its escape.
+    A surrogate of a file name becomes its byte again.
+    """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character = error.object[error.start]

@@ -49,7 +49,9 @@ class PennTreebank:
 
 @DETOKENIZERS.register("wikitext")
 class WikiText:
-    """WikiText: @-@ becomes -; spaces before punctuation and inside brackets and quotes are removed."""
+    """WikiText: @-@ becomes -; spaces before punctuation and inside brackets and
+    quotes are removed.
+    """
 
     def __call__(self, text: str) -> str:
         text = text.replace("s '", "s'")
@@ -68,7 +70,9 @@ class WikiText:
 
 @DETOKENIZERS.register("lm1b")
 class OneBillionWords:
-    """One Billion Words: spaces at clitics, punctuation, brackets, quotes and currency are removed."""
+    """One Billion Words: spaces at clitics, punctuation, brackets,
+    quotes and currency are removed.
+    """
 
     def __call__(self, text: str) -> str:
         text = text.replace("http : / / ", "http://").replace("https : / / ", "https://")

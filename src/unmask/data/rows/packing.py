@@ -57,7 +57,8 @@ def pack(
     place: Place | None = None,
     encode: Encode | None = None,
 ) -> Iterator[Table]:
-    """Yields blocks of rows and adds them to `totals`. Packings wrap and join stop after `limit` rows.
+    """Yields blocks of rows and adds them to `totals`.
+    Packings wrap and join stop after `limit` rows.
 
     Packing resumes at `place`, and moves `place` to the end of each block that it yields.
     """
@@ -192,7 +193,9 @@ def fit(
     place: Place,
     encode: Encode,
 ) -> Iterator[Table]:
-    """Several whole documents per row, each in the fullest row with room; longer documents are cut."""
+    """Several whole documents per row, each in the fullest row with room;
+    longer documents are cut.
+    """
     bos, eos = _bos_and_eos(tokenizer.vocabulary)
     body = length - 1
     for texts, encodings in _documents(documents, place, encode):
@@ -284,7 +287,9 @@ def _table_of_chunks(chunks: Ids, bos: int, eos: int) -> Table:
 
 
 def _padded_table(rows: list[tuple[str, Ids]], length: int, tokenizer: Tokenizer) -> Table:
-    """A table of rows: BOS or class token, ids, EOS and padding. Padding is not counted as valid."""
+    """A table of rows: BOS or class token, ids, EOS and padding.
+    Padding is not counted as valid.
+    """
     bos, eos = _bos_and_eos(tokenizer.vocabulary)
     table = _padding(len(rows), length, tokenizer)
     for row, (document, ids) in zip(table, rows, strict=True):

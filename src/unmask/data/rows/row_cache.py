@@ -1,7 +1,7 @@
 """The row cache: tokenised rows in a memory-mapped file.
 
-The file name is a hash of the text, the tokenizer and every option, so a change of any of them gives
-another file. An unfinished file has another name and a progress file, from which a killed
+The file name is a hash of the text, the tokenizer and every option, so a change of any of them
+gives another file. An unfinished file has another name and a progress file, from which a killed
 tokenisation resumes.
 """
 

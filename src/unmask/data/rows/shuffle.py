@@ -32,7 +32,9 @@ class Shares:
 
 
 def row_indices(seed: int, positions: Indices, shares: Shares) -> Indices:
-    """Row indices at `positions` of the training order. They run through all corpora in sequence."""
+    """Row indices at `positions` of the training order.
+    They run through all corpora in sequence.
+    """
     if len(shares.sizes) == 1:
         return _epochs(seed, "order of rows", positions, shares.sizes[0], _LISTED)
     corpus, turn = _turns(seed, positions, shares.weights)
@@ -67,8 +69,8 @@ def _order(seed: int, name: str, epoch: int, size: int) -> Indices:
 def enciphered(numbers: Indices, size: int, key: str) -> Indices:
     """A permutation of 0 … size - 1, evaluated at `numbers`: a cycle-walking Feistel cipher.
 
-    The cipher permutes the numbers of `2 * half` bits, at most `4 * size` of them. A result of `size`
-    or more is enciphered again. On average a number is enciphered at most four times.
+    The cipher permutes the numbers of `2 * half` bits, at most `4 * size` of them. A result of
+    `size` or more is enciphered again. On average a number is enciphered at most four times.
     """
     half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))
     digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest()
@@ -113,7 +115,9 @@ def _turns(seed: int, positions: Indices, weights: tuple[float, ...]) -> tuple[I
 
 @lru_cache(maxsize=2)
 def _period(seed: int, period: int, counts: tuple[int, ...]) -> tuple[Indices, Indices]:
-    """The corpus at each position of a period, and the count of earlier positions with that corpus."""
+    """The corpus at each position of a period,
+    and the count of earlier positions with that corpus.
+    """
     keys = row_uniforms([seed], "order of corpora", sum(counts), step=period)[0]
     order = np.repeat(np.arange(len(counts)), counts)[np.argsort(keys.numpy(), kind="stable")]
     rank = np.empty_like(order)

@@ -30,7 +30,9 @@ Numbered = tuple[int, str]  # a document with its index in the stream
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """The position of the next row in a stream: the start of its block, and the row in the block."""
+    """The position of the next row in a stream: the start of its block,
+    and the row in the block.
+    """
 
     batch: int = 0  # index of the next batch
     document: int = 0  # index of the document in which the block starts
@@ -99,7 +101,9 @@ class StreamRows:
             pending, position = self._unused(pending, inner)
 
     def _unused(self, block: list[Numbered], inner: Place) -> tuple[list[Numbered], StreamPosition]:
-        """The documents of a block that its rows do not use up, and the position where they begin."""
+        """The documents of a block that its rows do not use up,
+        and the position where they begin.
+        """
         done = inner.pieces
         for index, (number, text) in enumerate(block):
             count = len(list(pieces([text]))) if self.packing in STREAMS else 1

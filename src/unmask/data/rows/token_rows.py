@@ -105,7 +105,8 @@ class Rows:
         return torch.from_numpy(np.arange(self.length) < given)
 
     def counted(self, index: ArrayLike | range) -> Int64[Tensor, "batch"]:
-        """The number of tokens in each row over which a loss is averaged: valid, but not given tokens.
+        """The number of tokens in each row over which a loss is averaged: valid,
+        but not given tokens.
 
         Of the EOS tokens after a target only the first is counted.
         """

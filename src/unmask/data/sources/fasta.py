@@ -29,7 +29,9 @@ def is_fasta(head: bytes) -> bool:
 
 
 def check_bgzip(path: Path) -> None:
-    """Raises an error for a bgzip file without its end mark: gzip reads such a file without error."""
+    """Raises an error for a bgzip file without its end mark:
+    gzip reads such a file without error.
+    """
     with path.open("rb") as file:
         if not _BGZIP.match(file.read(16)):
             return

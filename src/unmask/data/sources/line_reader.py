@@ -118,7 +118,9 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def matching_files(folder: Path, pattern: str) -> list[Path]:
-    """The sorted files of a folder that match a pattern; compressed files if no plain file matches."""
+    """The sorted files of a folder that match a pattern;
+    compressed files if no plain file matches.
+    """
     found = (sorted(folder.glob(pattern + suffix)) for suffix in ("", *_OPENERS))
     return next(filter(None, found), [])
 
@@ -162,7 +164,9 @@ def _raw_lines(stream: Stream, name: str, faults: ReadErrors) -> Iterator[bytes 
 
 
 def _decoded(raw: bytes, name: str, number: int, offset: int, faults: ReadErrors) -> str | None:
-    """A line as text; None, and a read error with the offset of the wrong byte, if it is not text."""
+    """A line as text; None, and a read error with the offset of the wrong byte,
+    if it is not text.
+    """
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -8,7 +8,8 @@ def open_corpus(source: str, fields: Fields) -> Corpus:
     """The corpus of a source: by its scheme if it has one, else by its path.
 
     Args:
-        source: `builtin:pydoc`, `python:stdlib`, `hf:OWNER/NAME`, `-`, a file, a folder, or a scheme of a plugin.
+        source: `builtin:pydoc`, `python:stdlib`, `hf:OWNER/NAME`, `-`, a file, a folder,
+            or a scheme of a plugin.
         fields: the settings that turn files and records into documents.
 
     Returns:

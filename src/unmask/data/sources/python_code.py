@@ -1,4 +1,6 @@
-"""The source `python:`: source files of Python's standard library, of installed packages and of folders."""
+"""The source `python:`: source files of Python's standard library,
+of installed packages and of folders.
+"""
 
 import importlib.util
 import sysconfig
@@ -17,21 +19,26 @@ _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "testing", "idle
 
 @SOURCES.register("python:")
 class PythonCode(Source):
-    """Source files of Python packages, such as python:stdlib,numpy, or of a folder, such as python:./src.
+    """Source files of Python packages, such as python:stdlib,numpy, or of a folder,
+    such as python:./src.
 
     A file is a document.
     """
 
     @classmethod
     def open(cls, spec: str, fields: Fields) -> Corpus:
-        """The files of the named packages and folders without their tests, in the order of their names."""
+        """The files of the named packages and folders without their tests,
+        in the order of their names.
+        """
         folders = [_folder(name.strip()) for name in spec.split(",")]
         read = partial(_read, folders)
         return Corpus(f"python:{spec}", read, lambda: hash_documents(read()))
 
 
 def _folder(name: str) -> Path:
-    """The folder of a package's source files, found without an import of the package, or the named folder."""
+    """The folder of a package's source files, found without an import of the package,
+    or the named folder.
+    """
     if name == STDLIB:
         return Path(sysconfig.get_path(STDLIB))
     if "/" in name:

@@ -49,7 +49,9 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def parse(cls, files: Mapping[str, str]) -> Tokenizer:
-        """The tokenizer of the alphabet in `alphabet.json`, or in transformers' `tokenizer.json`."""
+        """The tokenizer of the alphabet in `alphabet.json`,
+        or in transformers' `tokenizer.json`.
+        """
         if "alphabet.json" in files:
             return cls(json.loads(files["alphabet.json"]))
         return cls(json.loads(files["tokenizer.json"])["model"]["vocab"])

@@ -44,8 +44,8 @@ def reverse_complement(bases: str) -> str:
 class DnaTokenizer(Tokenizer):
     """The bases A, C, G, T and N of DNA; lower case becomes upper case, IUPAC codes become N.
 
-    With k above 1 a text is cut into k-mers. A k-mer with N, and a shorter one at the end, is encoded as
-    single bases. No loss is computed at N, and N is never generated.
+    With k above 1 a text is cut into k-mers. A k-mer with N, and a shorter one at the end, is
+    encoded as single bases. No loss is computed at N, and N is never generated.
     """
 
     @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Text with gaps: "[MASK]" is a gap of one token, "[MASK:4]" of four.
 
-Each piece of text around the gaps is encoded separately. Tokens of subwords (BPE, WordPiece) include
-the space before their word. So one space directly before a gap is removed, since the gap's first token
-includes it. With characters and bytes every character is kept.
+Each piece of text around the gaps is encoded separately. Tokens of subwords (BPE, WordPiece)
+include the space before their word. So one space directly before a gap is removed, since the gap's
+first token includes it. With characters and bytes every character is kept.
 """
 
 import re

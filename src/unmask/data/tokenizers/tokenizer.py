@@ -137,7 +137,9 @@ class Tokenizer(ABC):
 
     @property
     def ignored_id(self) -> int | None:
-        """The id of a token without loss that is never generated, such as N of DNA; None if there is none."""
+        """The id of a token without loss that is never generated, such as N of DNA;
+        None if there is none.
+        """
         return None
 
     def without_ends(self) -> "Tokenizer":

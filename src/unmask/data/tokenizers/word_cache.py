@@ -110,8 +110,9 @@ class _UnitCache(dict[str, bytes]):
 def cuttable(backend: Backend) -> bool:
     """True if a unit has the same ids wherever it occurs.
 
-    Added tokens that are not special prevent this, since the library finds them before it splits words.
-    BPE dropout prevents it too. Special tokens do not, since their text is encoded as plain text.
+    Added tokens that are not special prevent this, since the library finds them before it splits
+    words. BPE dropout prevents it too. Special tokens do not,
+    since their text is encoded as plain text.
     """
     words, model, cleaner = backend.pre_tokenizer, backend.model, backend.normalizer
     gpt2 = (

@@ -112,7 +112,9 @@ class CausalJudge:
         ]
 
     def _encoded(self, text: str) -> tuple[list[int], list[int]]:
-        """The tokens of a text and their ends in characters. The names of special tokens are plain text."""
+        """The tokens of a text and their ends in characters.
+        The names of special tokens are plain text.
+        """
         encoded = self.tokenizer(
             text.encode("utf-8", "replace").decode(),  # replaces lone surrogates
             add_special_tokens=False,
@@ -124,7 +126,9 @@ class CausalJudge:
 
     @torch.inference_mode()
     def _forward(self, windows: Sequence[Window]) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """The number of each window, the nats of the tokens that it scores, and its last hidden state."""
+        """The number of each window, the nats of the tokens that it scores,
+        and its last hidden state.
+        """
         order = sorted(range(len(windows)), key=lambda index: len(windows[index].ids))
         while order:
             longest = len(windows[order[-1]].ids)
@@ -151,7 +155,9 @@ class CausalJudge:
 
 
 def windows_of(text: int, ids: list[int], prefix: int, context: int) -> Iterator[Window]:
-    """The windows of a text. Each one but the first repeats the last half of the one before as context."""
+    """The windows of a text. Each one but the first repeats the last half of the
+    one before as context.
+    """
     body = context - 1
     yield Window(text, [prefix, *ids[:body]], 0)
     step = max(body // 2, 1)

@@ -32,7 +32,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class JudgeScores:
-    """A judge's scores: the negative log-likelihood of each text, and its number of scored tokens."""
+    """A judge's scores: the negative log-likelihood of each text,
+    and its number of scored tokens.
+    """
 
     nats: Float64[Tensor, "texts"]
     tokens: Int64[Tensor, "texts"]
@@ -70,7 +72,9 @@ class MethodJudge:
         return self.method.certificate
 
     def read(self, samples: Sequence[Sample], seed: int = 0) -> JudgeScores:
-        """The scores of texts, in rows with BOS and EOS like training rows. BOS and EOS are not scored."""
+        """The scores of texts, in rows with BOS and EOS like training rows.
+        BOS and EOS are not scored.
+        """
         pieces = [framed(sample.ids, self.method.vocabulary, self.length) for sample in samples]
         sums = torch.zeros(len(samples), 2, dtype=torch.float64)  # nats and tokens of each text
         if any(pieces):

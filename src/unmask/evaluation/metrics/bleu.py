@@ -41,9 +41,9 @@ class Bleu:
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Bleu:
     """Corpus BLEU of hypotheses, each with one or more references.
 
-    The interval is sacrebleu's. Its centre is the mean score of the resamples. Its width is the distance
-    between their 2.5% and 97.5% percentiles. It is widened to hold the score and cut at 0 and 100. The
-    signature names the seed.
+    The interval is sacrebleu's. Its centre is the mean score of the resamples. Its width is the
+    distance between their 2.5% and 97.5% percentiles. It is widened to hold the score and cut at 0
+    and 100. The signature names the seed.
     """
     if not hypotheses:
         raise UnmaskError("there is no text to score by BLEU: give at least one hypothesis")
@@ -100,7 +100,9 @@ def _streams(references: Sequence[Sequence[str]]) -> list[list[str | None]]:
 
 
 def defined(references: Sequence[Sequence[str]]) -> bool:
-    """True if some reference has four words or more; otherwise BLEU is 0 or an artefact of smoothing."""
+    """True if some reference has four words or more;
+    otherwise BLEU is 0 or an artefact of smoothing.
+    """
     words = _metric().tokenizer
     return any(len(words(text).split()) >= ORDER for own in references for text in own)
 

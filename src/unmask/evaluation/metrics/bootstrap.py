@@ -38,8 +38,8 @@ def mean(values: Sequence[float], seed: int = 0) -> Figure:
 def share(hits: Sequence[float]) -> Figure:
     """The share of hits, with Wilson's interval, which is valid also without hits.
 
-    A value between 0 and 1 is a part of a hit; the interval is then wider than it must be. The error is
-    infinite if no value or every value is a hit.
+    A value between 0 and 1 is a part of a hit; the interval is then wider than it must be. The
+    error is infinite if no value or every value is a hit.
     """
     n, z = len(hits), _NORMAL.inv_cdf((1 + LEVEL) / 2)
     p = sum(hits) / n
@@ -52,9 +52,9 @@ def share(hits: Sequence[float]) -> Figure:
 def ratio(numerators: ArrayLike, denominators: ArrayLike, seed: int = 0) -> Figure:
     """A ratio of two sums over texts, such as nats per token; a text is a cluster of tokens.
 
-    The error is that of the delta method. The interval is that of the bias-corrected accelerated bootstrap
-    (BCa; Efron, 1987) over whole texts, so it may be asymmetric. If all texts have one ratio,
-    both are infinite.
+    The error is that of the delta method. The interval is that of the bias-corrected accelerated
+    bootstrap (BCa; Efron, 1987) over whole texts, so it may be asymmetric. If all texts have one
+    ratio, both are infinite.
     """
     above, below = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
     n, value = len(above), float(above.sum() / below.sum())
@@ -84,7 +84,9 @@ def resamples(n: int, seed: int) -> Iterator[NDArray[np.int64]]:
 
 
 def percentile(value: float, draws: Values) -> Figure:
-    """A value with the error and the percentile interval of its resamples; NaN among them is left out."""
+    """A value with the error and the percentile interval of its resamples;
+    NaN among them is left out.
+    """
     draws = draws[np.isfinite(draws)]
     if not len(draws) or draws.min() == draws.max():
         return Figure(value, math.inf)

@@ -34,8 +34,9 @@ class Gap:
 class Filling:
     """Quality of the fillings of gaps.
 
-    A causal judge reads the filled text. `gap` is its nats per token in the filling. `after` is its nats
-    per token in the original text behind the gap, and is high if the filling does not fit that text.
+    A causal judge reads the filled text. `gap` is its nats per token in the filling. `after` is its
+    nats per token in the original text behind the gap,
+    and is high if the filling does not fit that text.
     """
 
     exact: Figure  # share of fillings that equal the original tokens
@@ -113,7 +114,9 @@ def _judged(
     judge: CausalJudge,
     seed: int,
 ) -> tuple[Figure, Figure]:
-    """The judge's nats per token in the gap and after it. A token belongs to the part in which it ends."""
+    """The judge's nats per token in the gap and after it.
+    A token belongs to the part in which it ends.
+    """
     # [texts, in the gap or after it, nats or tokens]
     sums = torch.zeros(len(texts), 2, 2, dtype=torch.float64)
     for number, read in enumerate(judge.read_texts([decode(text) for text in texts])):

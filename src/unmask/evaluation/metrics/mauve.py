@@ -1,8 +1,9 @@
 """MAUVE (Pillutla et al., 2021): similarity of the distributions of generated and real texts.
 
-A text is a point: a judge's last hidden state at the last token. The points of both kinds are normalised,
-reduced by PCA and clustered together by k-means. P and Q are the two histograms over clusters. MAUVE is the
-area under the curve of their divergences from mixtures R of both. It is 1 if P = Q.
+A text is a point: a judge's last hidden state at the last token. The points of both kinds are
+normalised, reduced by PCA and clustered together by k-means. P and Q are the two histograms over
+clusters. MAUVE is the area under the curve of their divergences from mixtures R of both.
+It is 1 if P = Q.
 """
 
 import math
@@ -27,9 +28,9 @@ def mauve(
 ) -> Figure:
     """MAUVE of texts against real ones, as a mean over seeds of k-means.
 
-    A histogram of resampled texts is noisier, so MAUVE is lower on resamples. The interval is therefore
-    normal around the value, with the variance over resamples and over seeds. If both variances are 0, as
-    when no cluster holds texts of both kinds, error and interval are infinite.
+    A histogram of resampled texts is noisier, so MAUVE is lower on resamples. The interval is
+    therefore normal around the value, with the variance over resamples and over seeds. If both
+    variances are 0, as when no cluster holds texts of both kinds, error and interval are infinite.
     """
     points = reduced(np.concatenate([texts.double().numpy(), real.double().numpy()]))
     smaller = min(len(texts), len(real))
@@ -54,7 +55,9 @@ def check_packages() -> None:
 
 
 def reduced(points: Values) -> Values:
-    """Points normalised to length 1, in the principal components that explain most of their variance."""
+    """Points normalised to length 1, in the principal components that explain
+    most of their variance.
+    """
     points = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     if len(np.unique(points, axis=0)) < 3:  # nothing to reduce
         return points
@@ -71,7 +74,8 @@ def area(p: Values, q: Values) -> Values:
     weights = np.linspace(1e-6, 1 - 1e-6, MIXTURES)[:, None]
     r = weights * p[..., None, :] + (1 - weights) * q[..., None, :]
     x, y = (np.exp(-SCALE * _divergence(s[..., None, :], r)) for s in (q, p))
-    # from R = Q, where x is 1 and y is smallest, to R = P; the first and last points are on the axes
+    # from R = Q, where x is 1 and y is smallest, to R = P; the first and last points are on the
+    # axes
     x = np.concatenate([np.ones_like(x[..., :1]), x, np.zeros_like(x[..., :1])], -1)
     y = np.concatenate([np.zeros_like(y[..., :1]), y, np.ones_like(y[..., :1])], -1)
     under: Values = np.trapezoid(x, y, axis=-1)

@@ -100,9 +100,9 @@ def token_entropy(text: Text) -> float:
 def distinct(texts: Sequence[Text], n: int = 2, seed: int = 0) -> Figure:
     """Number of different n-grams of all texts divided by their number of n-grams.
 
-    A bootstrap resample holds some texts twice, and their n-grams are then not distinct. So the jackknife's
-    pseudo-values are resampled instead. On average, the jackknife overestimates the variance (Efron and
-    Stein, 1981).
+    A bootstrap resample holds some texts twice, and their n-grams are then not distinct. So the
+    jackknife's pseudo-values are resampled instead. On average, the jackknife overestimates the
+    variance (Efron and Stein, 1981).
     """
     grams = [_grams(text, n) for text in texts]
     holders = Counter(gram for held in grams for gram in set(held))  # texts that have the n-gram

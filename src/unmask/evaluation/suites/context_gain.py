@@ -1,4 +1,6 @@
-"""The suite `retrieval`: bits per byte of held-out paragraphs, with and without retrieved passages."""
+"""The suite `retrieval`: bits per byte of held-out paragraphs,
+with and without retrieved passages.
+"""
 
 import math
 import random

@@ -21,7 +21,8 @@ _GREY = "#555555"
 class Line:
     """A line of the plot, which connects rows of one sampler.
 
-    They share a temperature and differ in steps. For a sampler without steps, they differ in temperature.
+    They share a temperature and differ in steps. For a sampler without steps,
+    they differ in temperature.
     """
 
     sampler: str
@@ -76,7 +77,9 @@ def draw(rows: Sequence[Row], file: Path) -> None:
 
 
 def _lines(rows: Sequence[Row]) -> list[Line]:
-    """Groups rows into lines: a colour and a marker for each sampler, a dash style for each temperature."""
+    """Groups rows into lines: a colour and a marker for each sampler,
+    a dash style for each temperature.
+    """
     samplers = list(dict.fromkeys(row.sampler for row in rows))
     temperatures = list(dict.fromkeys(row.temperature for row in rows))
     groups: dict[tuple[str, float | None], list[Row]] = {}

@@ -1,4 +1,6 @@
-"""The suite `generation`: comparison of samplers by quality, diversity, network calls and seconds."""
+"""The suite `generation`: comparison of samplers by quality, diversity,
+network calls and seconds.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -207,7 +209,9 @@ def published(judge: str) -> bool:
 
 
 def _others(options: GenerationOptions) -> dict[Path, list[SampleRow]]:
-    """The stored rows of other models, by file, without real text. Sampler names get the file's name."""
+    """The stored rows of other models, by file, without real text.
+    Sampler names get the file's name.
+    """
     return {
         file: [
             replace(row, sampler=f"{row.sampler}, {file.stem}")
@@ -268,7 +272,9 @@ def _chosen(rows: list[SampleRow], samplers: list[str] | None) -> list[SampleRow
 
 
 def _cell(row: SampleRow, name: str) -> str:
-    """A figure with its interval, or with its error if the interval is unknown, as in older files."""
+    """A figure with its interval, or with its error if the interval is unknown,
+    as in older files.
+    """
     value, ends = getattr(row, name), row.interval(name)
     if value is None:
         return ""

@@ -124,7 +124,9 @@ def _measured(model: "Model", task: str, examples: Examples, options: Any) -> Ac
 
 
 def _accuracy(model: "Model", examples: Examples, options: Any, seed: int) -> tuple[float, int]:
-    """Test accuracy of one fine-tuning with the epoch of the best validation, and the cut sequences."""
+    """Test accuracy of one fine-tuning with the epoch of the best validation,
+    and the cut sequences.
+    """
     import numpy as np
 
     from unmask.representation.classifier import classifier_of, fine_tune, rows_for

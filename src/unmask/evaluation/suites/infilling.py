@@ -1,4 +1,6 @@
-"""The suite `infilling`: gaps of held-out text, filled with both sides or the left side as context."""
+"""The suite `infilling`: gaps of held-out text,
+filled with both sides or the left side as context.
+"""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,6 @@
-"""Comparison of samplers and real text by quality, diversity, network calls and seconds per text."""
+"""Comparison of samplers and real text by quality, diversity,
+network calls and seconds per text.
+"""
 
 import hashlib
 import json
@@ -70,11 +72,12 @@ def compare(
         temperatures: Temperatures.
         sampling: Further options of `Model.generate`, such as {"top_p": 0.9}.
         seed: Seed; equal seeds give equal texts.
-        judge: A model with the same tokenizer, a causal language model, or an argument of `load_judge`;
-            by default the model itself.
+        judge: A model with the same tokenizer, a causal language model, or an argument of
+            `load_judge`; by default the model itself.
         data: Real text, as texts or a source; by default the model's validation text.
         batch: Texts of one batch.
-        file: JSON-lines file that stores the rows. Rows that it already holds are not measured again.
+        file: JSON-lines file that stores the rows.
+            Rows that it already holds are not measured again.
         say: Receives remarks.
         done: Receives each row as it is measured.
 
@@ -150,7 +153,9 @@ def settings(
     steps: Sequence[int],
     temperatures: Sequence[float],
 ) -> list[Setting]:
-    """The settings to measure, in order. A sampler without steps has one setting per temperature."""
+    """The settings to measure, in order.
+    A sampler without steps has one setting per temperature.
+    """
     return list(
         dict.fromkeys(
             Setting(sampler, count, temperature)
@@ -207,7 +212,9 @@ class _Comparison:
         self._real: Real | None = None
 
     def check(self, points: list[Setting]) -> None:
-        """Raises an error for invalid options or missing packages, before the first network call."""
+        """Raises an error for invalid options or missing packages,
+        before the first network call.
+        """
         for point in points:
             chosen = options(point, self.conditions)
             chosen["n"] = min(self.conditions.n, max(self.conditions.batch, 1))
@@ -226,7 +233,9 @@ class _Comparison:
         return self.conditions
 
     def row(self, setting: Setting) -> Row | None:
-        """Generates and measures the texts of one setting; None for real text that cannot be read."""
+        """Generates and measures the texts of one setting;
+        None for real text that cannot be read.
+        """
         texts = self._texts(setting)
         if texts is None:
             return None
@@ -257,7 +266,9 @@ class _Comparison:
         )
 
     def _reference(self, setting: Setting) -> Float[Tensor, "texts width"] | None:
-        """The real texts' features for MAUVE; None for the row of real text without a second set."""
+        """The real texts' features for MAUVE;
+        None for the row of real text without a second set.
+        """
         if setting.sampler == DATA and not self._has_second_set:
             return None
         return self._features

@@ -18,7 +18,9 @@ DATA = "data"  # sampler name of the row of real text
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a comparison. `steps` is None for a sampler without steps and for real text."""
+    """One setting of a comparison. `steps` is None for a sampler without steps
+    and for real text.
+    """
 
     sampler: str
     steps: int | None = None
@@ -40,9 +42,9 @@ FIGURES = (
 class Row(Setting):
     """The figures of one setting; errors are standard errors over the texts.
 
-    `nats` is the judge's negative log-likelihood per token. `certificate` is "exact", or "upper" if the
-    judge computes an upper bound. `intervals` holds the 95% bootstrap interval of each figure. Fields that
-    older files lack are None.
+    `nats` is the judge's negative log-likelihood per token. `certificate` is "exact", or "upper" if
+    the judge computes an upper bound. `intervals` holds the 95% bootstrap interval of each figure.
+    Fields that older files lack are None.
     """
 
     n: int

@@ -36,8 +36,8 @@ class Texts:
 class Real:
     """Two disjoint sets of real texts; the second may be smaller.
 
-    `whole` is the number of tokens of each text if no text holds an EOS; generated texts then get the same
-    number. It is None if EOS may end a text.
+    `whole` is the number of tokens of each text if no text holds an EOS; generated texts then get
+    the same number. It is None if EOS may end a text.
     """
 
     first: Texts
@@ -80,7 +80,9 @@ def generate_texts(
 
 
 def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
-    """The options of `generate` for a setting. Texts keep their whole length unless EOS is drawn."""
+    """The options of `generate` for a setting.
+    Texts keep their whole length unless EOS is drawn.
+    """
     shared = {name: getattr(conditions, name) for name in ("n", "length", "seed", "batch")}
     return {"ending": "free", **conditions.sampling, **asdict(setting), **shared}
 
@@ -88,9 +90,9 @@ def options(setting: Setting, conditions: Conditions) -> dict[str, Any]:
 def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None) -> Real | None:
     """`n` rows of real text, spread over all of it and cut to the length, and `n` others.
 
-    The text is the model's validation text unless `data` is given. With packing wrap a row is a window of
-    the text, and it is cut at its first EOS. If at least half of the windows hold no EOS, only these are
-    used, so that all texts have one length.
+    The text is the model's validation text unless `data` is given. With packing wrap a row is a
+    window of the text, and it is cut at its first EOS. If at least half of the windows hold no EOS,
+    only these are used, so that all texts have one length.
     """
     try:
         rows = rows_of(model, data)
@@ -128,8 +130,8 @@ def real_texts(model: Model, n: int, length: int, say: Say, data: Source = None)
 def _two_sets(indices: Indices, n: int) -> tuple[Indices, Indices]:
     """Up to `n` rows from the whole text, and up to `n` others.
 
-    Neighbouring rows are alike, so the two sets come from alternating stretches of the text, if these hold
-    `n` rows each.
+    Neighbouring rows are alike, so the two sets come from alternating stretches of the text, if
+    these hold `n` rows each.
     """
     parts = np.array_split(indices, _STRETCHES)
     first, others = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
@@ -146,7 +148,9 @@ def _spread(indices: Indices, n: int) -> Indices:
 
 
 def _unended(rows: Rows, eos: int, body: int) -> Indices:
-    """The rows without an EOS in the `body` tokens behind BOS; the EOS at a row's end does not count."""
+    """The rows without an EOS in the `body` tokens behind BOS;
+    the EOS at a row's end does not count.
+    """
     found = []
     for start in range(0, len(rows), _BLOCK):
         x, _ = rows[range(start, min(start + _BLOCK, len(rows)))]

@@ -50,10 +50,11 @@ def column(default: Any = MISSING, *, title: str = "", format: str = "", shown: 
 
 
 class Suite(ABC):
-    """A measurement of a model, in rows. `unmask evaluate NAME MODEL` runs the suite registered as NAME.
+    """A measurement of a model, in rows.
+    `unmask evaluate NAME MODEL` runs the suite registered as NAME.
 
-    The first line of a suite's docstring is its line in `unmask evaluate --help`. The suites of this
-    package import torch inside functions only, so that the help appears quickly.
+    The first line of a suite's docstring is its line in `unmask evaluate --help`. The suites of
+    this package import torch inside functions only, so that the help appears quickly.
     """
 
     Options: ClassVar[type]  # frozen dataclass of `unmask.options.option` fields: the flags
@@ -76,7 +77,8 @@ class Suite(ABC):
         """
 
     def saved(self, source: str | None, options: Any) -> Iterator[Any] | None:
-        """The rows of an earlier measurement, read from a file; None (the default) to measure a model.
+        """The rows of an earlier measurement, read from a file; None (the default)
+        to measure a model.
 
         Args:
             source: The argument MODEL, or None without one.
@@ -85,7 +87,9 @@ class Suite(ABC):
         return None
 
     def cells(self, row: Any) -> dict[str, str]:
-        """The cells of a row by column title. The table omits columns in which all cells are empty."""
+        """The cells of a row by column title.
+        The table omits columns in which all cells are empty.
+        """
         cells = {}
         for part in fields(row):
             about = {"title": "", "format": "", "shown": True} | part.metadata.get(_KEY, {})
@@ -105,7 +109,9 @@ class Suite(ABC):
         return []
 
     def to_dict(self, row: Any) -> dict[str, Any]:
-        """A row for JSON: its `to_dict()` if it has one, else all fields. Infinity and NaN become None."""
+        """A row for JSON: its `to_dict()` if it has one, else all fields.
+        Infinity and NaN become None.
+        """
         known = row.to_dict() if hasattr(row, "to_dict") else asdict(row)
         return {name: finite_json(value) for name, value in known.items()}
 
@@ -140,8 +146,8 @@ def evaluate(model: "Model | str | Path", suite: str = "likelihood", **options: 
 
     Args:
         model: a model, or a name or path for `load`.
-        suite: the name of a suite: likelihood, generation, infilling, translation, zero-shot, or a suite
-            of an extension.
+        suite: the name of a suite: likelihood, generation, infilling, translation, zero-shot, or a
+            suite of an extension.
         options: the options of that suite; `unmask evaluate SUITE --help` lists them.
 
     Returns:

@@ -1,4 +1,6 @@
-"""The suite `likelihood`: negative log-likelihood of a text, measured at once or in merged shards."""
+"""The suite `likelihood`: negative log-likelihood of a text,
+measured at once or in merged shards.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -144,8 +144,8 @@ def translate(
         model: A model of pairs.
         data: Data source of pairs; by default the model's validation pairs.
         sources: Number of sources, from the first on; by default all.
-        options: Options of `Model.generate`. The default is greedy: a target's length is fixed first, then
-            the likeliest tokens are taken in order of confidence.
+        options: Options of `Model.generate`. The default is greedy: a target's length is fixed
+            first, then the likeliest tokens are taken in order of confidence.
 
     Returns:
         Targets, references and scores.
@@ -201,6 +201,8 @@ def translate(
 
 
 def _fits(model: "Model", source: str, room: int) -> bool:
-    """True if the network reads BOS, the source and EOS, and one token of a target fits into a row."""
+    """True if the network reads BOS, the source and EOS,
+    and one token of a target fits into a row.
+    """
     given, longest = len(model.tokenizer.encode(source)) + 2, model.method.backbone.longest_source
     return given < room and (longest is None or given <= longest)

@@ -1,4 +1,6 @@
-"""The suite `zero-shot`: perplexity on data sets outside the training text, prepared as in the paper."""
+"""The suite `zero-shot`: perplexity on data sets outside the training text,
+prepared as in the paper.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,8 +46,8 @@ class ZeroShotOptions:
 class SetRow:
     """Figures of a data set, or the reason why it could not be read (`absent`).
 
-    `documents` counts the documents that the rows cover, with a last one that is covered in part. `words`
-    counts their words, split at white space before detokenization.
+    `documents` counts the documents that the rows cover, with a last one that is covered in part.
+    `words` counts their words, split at white space before detokenization.
     """
 
     set: str

@@ -1,7 +1,7 @@
 """Data sets of the zero-shot suite: files, hub names and preprocessing.
 
-The table `SETS` holds everything that a zero-shot perplexity depends on beside the model. Its seven sets are
-those of Table 3 of the MDLM paper, prepared as in the authors' zero-shot scripts.
+The table `SETS` holds everything that a zero-shot perplexity depends on beside the model. Its seven
+sets are those of Table 3 of the MDLM paper, prepared as in the authors' zero-shot scripts.
 """
 
 from dataclasses import dataclass
@@ -81,7 +81,9 @@ _UNKNOWN_WORDS = "rare words are <unk>: not the paper's raw text"
 
 
 def _papers(subject: str) -> ZeroShotSet:
-    """The set of scientific papers of one subject. The sentences of an article are joined by line ends."""
+    """The set of scientific papers of one subject.
+    The sentences of an article are joined by line ends.
+    """
     form, key = Objects("article_text"), subject.lower()
     return ZeroShotSet(
         subject,
@@ -194,7 +196,9 @@ def zero_shot_set(name: str) -> ZeroShotSet:
 
 
 def find(wanted: ZeroShotSet, folder: Path | None) -> tuple[Corpus, str]:
-    """The corpus of a set, from a folder or else from the hub, and its difference from the full set."""
+    """The corpus of a set, from a folder or else from the hub,
+    and its difference from the full set.
+    """
     if folder is None:
         if wanted.hub is None:
             raise UnmaskError(

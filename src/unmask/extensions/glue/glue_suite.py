@@ -121,7 +121,8 @@ class Glue(Suite):
 
 
 def task_data(folder: Path | None, names: Sequence[str] | None) -> tuple[list[TaskData], list[str]]:
-    """The tasks that a folder of GLUE has, and the names of absent ones; an absent named task is an error.
+    """The tasks that a folder of GLUE has, and the names of absent ones;
+    an absent named task is an error.
 
     All files are read before any training, so that a mistake in them costs no time.
     """

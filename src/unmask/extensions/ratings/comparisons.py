@@ -1,4 +1,6 @@
-"""Comparisons of two texts: of two models for a prompt, and attention checks with a known answer."""
+"""Comparisons of two texts: of two models for a prompt,
+and attention checks with a known answer.
+"""
 
 import hashlib
 import json
@@ -17,7 +19,9 @@ REAL, NONSENSE = "real text", "shuffled words"  # the two sides of an attention 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two texts to compare. An attention check has a real text first and its words shuffled second."""
+    """Two texts to compare. An attention check has a real text first and its
+    words shuffled second.
+    """
 
     prompt: str
     names: tuple[str, str]  # models

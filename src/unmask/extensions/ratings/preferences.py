@@ -15,8 +15,8 @@ _TOLERANCE = 1e-10
 def bradley_terry(wins: ArrayLike) -> Values:
     """The scores of the Bradley–Terry model: log P(i beats j) / P(j beats i) = score i − score j.
 
-    The fit is Hunter's MM algorithm (2004). A tie is half a win of each. One more tie of each pair keeps
-    the scores finite if a model wins every comparison.
+    The fit is Hunter's MM algorithm (2004). A tie is half a win of each. One more tie of each pair
+    keeps the scores finite if a model wins every comparison.
 
     Args:
         wins: [..., models, models], the wins of model i against model j.
@@ -48,8 +48,8 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
         units: the labels of each unit, one for each rater who labelled it.
 
     Returns:
-        1 for full agreement, 0 for agreement by chance; None if no unit has two labels, or if all labels
-        are equal.
+        1 for full agreement, 0 for agreement by chance; None if no unit has two labels, or if all
+        labels are equal.
 
     Example:
         >>> krippendorff_alpha([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])

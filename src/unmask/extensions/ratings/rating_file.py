@@ -42,8 +42,8 @@ class Shown:
 class RatingFile:
     """Comparisons and votes in a JSON Lines file.
 
-    A vote is on the disk before `vote` returns, so a kill loses no answered comparison. A line that a kill
-    cut off is no vote: its comparison is shown again.
+    A vote is on the disk before `vote` returns, so a kill loses no answered comparison. A line that
+    a kill cut off is no vote: its comparison is shown again.
 
     Args:
         path: the file.
@@ -119,7 +119,8 @@ class RatingFile:
     def next(self, rater: str) -> Shown | None:
         """The first comparison without a vote of this rater.
 
-        Each rater has a random order of comparisons and of the two texts. It is the same after a restart.
+        Each rater has a random order of comparisons and of the two texts.
+        It is the same after a restart.
 
         Args:
             rater: the rater's name.
@@ -174,7 +175,9 @@ class RatingFile:
         self.votes[rater, comparison] = vote
 
     def _append(self, line: bytes) -> None:
-        """Appends a line and waits for the disk; an incomplete last line stays as a line of its own."""
+        """Appends a line and waits for the disk;
+        an incomplete last line stays as a line of its own.
+        """
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)  # creates no file
         except FileNotFoundError:

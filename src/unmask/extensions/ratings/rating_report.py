@@ -17,7 +17,9 @@ LEAST_CHECKS = 0.8  # share of attention checks that a rater must pass
 
 @dataclass(frozen=True)
 class WinRate:
-    """The win rate of the first model; a tie is half a win, and a comparison of several raters has their mean."""
+    """The win rate of the first model; a tie is half a win,
+    and a comparison of several raters has their mean.
+    """
 
     names: tuple[str, str]
     rate: Figure  # with Wilson's interval over comparisons
@@ -136,7 +138,9 @@ def _win_rates(judged: Judged) -> list[WinRate]:
 
 
 def _scores(judged: Judged, seed: int) -> dict[str, Figure]:
-    """Bradley–Terry scores with the bootstrap over prompts, since comparisons of a prompt share texts."""
+    """Bradley–Terry scores with the bootstrap over prompts,
+    since comparisons of a prompt share texts.
+    """
     names = list(dict.fromkeys(name for one, _ in judged for name in one.names))
     prompts = {key: i for i, key in enumerate(dict.fromkeys(_prompt(one) for one, _ in judged))}
     wins = np.zeros((len(prompts), len(names), len(names)))

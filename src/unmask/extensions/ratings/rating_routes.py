@@ -31,7 +31,9 @@ class Answer(Start):
 
 
 def rating_router(file: RatingFile) -> APIRouter:
-    """A router with the rating page at / and its requests under /rate. No response names a model."""
+    """A router with the rating page at / and its requests under /rate.
+    No response names a model.
+    """
     routes = APIRouter(include_in_schema=False)
 
     def shown(rater: str) -> dict[str, Any]:

@@ -60,7 +60,8 @@ def order(pairs: Iterable[tuple[Compared, Compared]]) -> Agreement:
 def difference_error(a: Compared, b: Compared) -> Error:
     """The standard error of a difference, from paired draws where the figures share them.
 
-    Both figures share one estimate of the deviation between seeds, so its degrees of freedom count once.
+    Both figures share one estimate of the deviation between seeds,
+    so its degrees of freedom count once.
     """
     seeds = (math.hypot(a.seeds[0], b.seeds[0]), min(a.seeds[1], b.seeds[1]))
     n = len(a.by_draw)

@@ -213,7 +213,9 @@ def _take(tensors: dict[str, Tensor], name: str, where: str) -> Tensor:
 
 @FORMATS.register("bert")
 class BertFormat(ForeignFormat):
-    """BERT, RoBERTa, MPNet and DeBERTa (2 and 3) with or without a masked-LM head, from transformers."""
+    """BERT, RoBERTa, MPNet and DeBERTa (2 and 3) with or without a masked-LM head,
+    from transformers.
+    """
 
     model_types = tuple(LAYOUTS)
     parts = staticmethod(read_encoder)

@@ -78,10 +78,11 @@ class Options:
 def decoding(
     defaults: Mapping[str, Any], own: Mapping[str, Any], task: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Options of `Model.generate` for a request: greedy, unless the task or model_args request sampling.
+    """Options of `Model.generate` for a request: greedy,
+    unless the task or model_args request sampling.
 
-    `own` are the options of model_args and take precedence over the task. Temperature, top_k, top_p and
-    logits processors in model_args request sampling, even if the task is greedy.
+    `own` are the options of model_args and take precedence over the task. Temperature, top_k, top_p
+    and logits processors in model_args request sampling, even if the task is greedy.
     """
     sharp = {name: source[name] for source in (task, own) for name in SHARPNESS if name in source}
     sharp = {name: value for name, value in sharp.items() if value is not None}

@@ -129,8 +129,8 @@ class RequestRunner:
     def _split(self, context: str, continuation: str) -> tuple[list[int], int]:
         """The tokens of context and continuation, and the number of given tokens.
 
-        The given tokens are the common prefix of the encoded context and the encoded whole text. So a
-        token that spans context and continuation is scored.
+        The given tokens are the common prefix of the encoded context and the encoded whole text. So
+        a token that spans context and continuation is scored.
         """
         encode = self.model.tokenizer.encode
         if self.model.conditional:
@@ -146,7 +146,9 @@ class RequestRunner:
         return [*self.model.tokenizer.encode(context), eos]
 
     def _prompt(self, context: str, task: Mapping[str, Any]) -> tuple[tuple[int, ...], bool, int]:
-        """The given tokens of a row, True if the context is cut, and the largest number of new tokens."""
+        """The given tokens of a row, True if the context is cut,
+        and the largest number of new tokens.
+        """
         max_new = checked("max_gen_toks", task.get("max_gen_toks", self.options.max_gen_toks))
         conditional = self.model.conditional
         ids = self._source(context) if conditional else self.model.tokenizer.encode(context)

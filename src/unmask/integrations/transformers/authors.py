@@ -1,4 +1,6 @@
-"""Models that the authors of MDLM published, read by transformers' Auto classes without remote code."""
+"""Models that the authors of MDLM published,
+read by transformers' Auto classes without remote code.
+"""
 
 from typing import Any
 
@@ -23,7 +25,9 @@ class MDLMConfig(PretrainedConfig):
 
 
 class _Published(UnmaskPreTrainedModel):
-    """A published model. `from_pretrained` reads it with `unmask.load` and returns an instance of `own`."""
+    """A published model. `from_pretrained` reads it with `unmask.load` and
+    returns an instance of `own`.
+    """
 
     config_class = MDLMConfig
     own: type[UnmaskPreTrainedModel]

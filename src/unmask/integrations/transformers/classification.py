@@ -1,4 +1,6 @@
-"""Sequence classifiers for transformers: AutoModelForSequenceClassification and Trainer accept them."""
+"""Sequence classifiers for transformers:
+AutoModelForSequenceClassification and Trainer accept them.
+"""
 
 from typing import Any
 
@@ -13,7 +15,9 @@ from unmask.methods.sequence_classifier import as_classifier
 
 
 class UnmaskForSequenceClassification(UnmaskPreTrainedModel):
-    """Logits of the classes of each text, or the number of a regression; with `labels`, the mean loss."""
+    """Logits of the classes of each text, or the number of a regression; with `labels`,
+    the mean loss.
+    """
 
     def __init__(self, config: UnmaskConfig) -> None:
         super().__init__(config)
@@ -34,7 +38,9 @@ class UnmaskForSequenceClassification(UnmaskPreTrainedModel):
         token_type_ids: Tensor | None = None,
         **others: Any,
     ) -> SequenceClassifierOutput | tuple[Tensor, ...]:
-        """The logits [rows, classes]. Token types are ignored: EOS divides the sentences of a pair."""
+        """The logits [rows, classes]. Token types are ignored:
+        EOS divides the sentences of a pair.
+        """
         tokens, named = self._checked_inputs(input_ids, others, return_dict)
         method = as_classifier(self.method)
         assert method is not None

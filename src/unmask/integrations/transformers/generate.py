@@ -40,8 +40,8 @@ def generate_rows(
 ) -> Tensor:
     """Rows with their masks filled; a row without masks is continued behind its last token.
 
-    Rows are padded to the longest row with PAD, or with EOS if there is no PAD. `config.generation` holds
-    the defaults of the options. Its `length` is the default length of continued rows.
+    Rows are padded to the longest row with PAD, or with EOS if there is no PAD. `config.generation`
+    holds the defaults of the options. Its `length` is the default length of continued rows.
     """
     training = method.backbone.training
     defaults = checked_defaults(config.generation)

@@ -107,7 +107,9 @@ class CachedDecoder:
         rows: Tensor,
         *more: Tensor,
     ) -> Tensor:
-        """log p from one more token of each row. `position` is a device tensor, since a CUDA graph reads it."""
+        """log p from one more token of each row. `position` is a device tensor,
+        since a CUDA graph reads it.
+        """
         assert isinstance(self._state, KVState)
         state = GraphKVState(self._state, position, len(keys))
         h = self._method.backbone.features(tokens, positions=position, state=state)

@@ -38,7 +38,9 @@ def _masses(x, masses, size, blocks, BLOCK: tl.constexpr):
 
 @triton.jit
 def _choose(x, masses, uniforms, tokens, size, blocks, BLOCK: tl.constexpr, WIDE: tl.constexpr):
-    """Finds the first block, then its first token, whose cumulative probability exceeds the target."""
+    """Finds the first block, then its first token,
+    whose cumulative probability exceeds the target.
+    """
     row = tl.program_id(0).to(tl.int64)
     blocks_before = tl.arange(0, WIDE)
     mass = tl.load(masses + row * blocks + blocks_before, blocks_before < blocks, 0.0)

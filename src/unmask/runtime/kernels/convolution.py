@@ -1,8 +1,10 @@
-"""Triton kernels of the short causal convolution b + Σ_k w_k u_(t-k) of each channel, with or without silu.
+"""Triton kernels of the short causal convolution b + Σ_k w_k u_(t-k) of each channel,
+with or without silu.
 
 A program computes a chunk of the positions of a row for BLOCK channels, in order. A thread has four
 channels, and holds in registers the last inputs that the next positions need. So each input is read
-once. Gradients of weights are summed by each program, then by torch, so that sums have a fixed order.
+once. Gradients of weights are summed by each program, then by torch,
+so that sums have a fixed order.
 """
 
 # tuples of kernels grow in unrolled loops, and Triton compiles no unpacking of tuples
@@ -102,7 +104,9 @@ def _weights(weight, d, real, WIDTH: tl.constexpr):
 
 @triton.jit
 def _before(u, t, step, d, real, WIDTH: tl.constexpr):
-    """The WIDTH - 1 inputs before the position t, the latest first. There are none before the row."""
+    """The WIDTH - 1 inputs before the position t, the latest first.
+    There are none before the row.
+    """
     inputs = ()
     for k in tl.static_range(1, WIDTH):
         value = tl.load(u + (t - k) * step + d, real & (t >= k), 0.0)
@@ -162,7 +166,9 @@ def _gradients(
     WIDTH: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
     AHEAD: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of the inputs of a chunk, and sums those of weights over its positions."""
+    """Writes the gradients of the inputs of a chunk,
+    and sums those of weights over its positions.
+    """
     channels, step = units * UNIT, (step_units * UNIT).to(tl.int64)
     part, row, chunk, d, real = place(chunks, channels, BLOCK)
     last = (length - 1) * ((1 - sign) // 2)  # the first position that is read, if flipped

@@ -1,7 +1,8 @@
 """Triton kernels of the gated sum (Σ_i y_i + D_i x_i) silu(z) at the end of a Mamba block.
 
 A program computes a chunk of the positions of a row for BLOCK channels, as in
-`unmask.runtime.kernels.convolution`. The second direction is stored from the last position to the first.
+`unmask.runtime.kernels.convolution`. The second direction is stored from the
+last position to the first.
 """
 
 import math

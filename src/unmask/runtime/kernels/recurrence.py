@@ -1,12 +1,12 @@
 """Triton kernels of the selective scan h_t = exp(Δ_t A) h_(t-1) + Δ_t u_t B_t, y_t = C_t h_t.
 
-`forward` and `backward` compute what `unmask.backbones.layers.scan_passes` computes in torch. A program
-computes one chunk of a row for 2 PER channels. A thread holds PER states of one channel in registers, as
-tensors [threads, 4 states]. Only sums over all states or over channels cross threads.
+`forward` and `backward` compute what `unmask.backbones.layers.scan_passes` computes in torch. A
+program computes one chunk of a row for 2 PER channels. A thread holds PER states of one channel in
+registers, as tensors [threads, 4 states]. Only sums over all states or over channels cross threads.
 
 Loads and stores are [positions, threads] or [positions, threads, 4 states]. `max_contiguous` and
-`multiple_of` give their offsets an order of axes, the last axis first. With it, Triton spreads the axis of
-threads over threads, and a thread holds all positions.
+`multiple_of` give their offsets an order of axes, the last axis first. With it, Triton spreads the
+axis of threads over threads, and a thread holds all positions.
 """
 
 # tuples of kernels grow in unrolled loops, and Triton compiles no unpacking of tuples
@@ -133,7 +133,9 @@ def _shape(A: Rates) -> dict[str, int]:
 
 @triton.jit
 def _place(length, size, channels, chunks, PER: tl.constexpr, LANES: tl.constexpr):
-    """Chunk, row, block, first and last position of a program; channel and first state of each thread."""
+    """Chunk, row, block, first and last position of a program;
+    channel and first state of each thread.
+    """
     blocks = tl.cdiv(channels, 2 * PER)
     part, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     row, start = (part // chunks).to(tl.int64), part % chunks * size
@@ -144,7 +146,9 @@ def _place(length, size, channels, chunks, PER: tl.constexpr, LANES: tl.constexp
 
 @triton.jit
 def _apart(x, COUNT: tl.constexpr):
-    """The parts x[0], x[1], … of [count, threads, states]. A thread holds its values of all parts."""
+    """The parts x[0], x[1], … of [count, threads, states].
+    A thread holds its values of all parts.
+    """
     L: tl.constexpr = x.shape[1]
     K: tl.constexpr = x.shape[2]
     parts = (tl.permute(x, (1, 2, 0)),)
@@ -220,7 +224,9 @@ def _weights(
 
 @triton.jit
 def _channels(t, end, d, channels, COUNT: tl.constexpr):
-    """Offsets of COUNT positions of a channel, at most the last one; masks of channels and of both."""
+    """Offsets of COUNT positions of a channel, at most the last one;
+    masks of channels and of both.
+    """
     place = t + tl.arange(0, COUNT)[:, None]
     at = tl.minimum(place, end - 1) * channels + d[None, :]
     at = tl.multiple_of(tl.max_contiguous(at, [1, 2]), [1, 1])
@@ -234,7 +240,8 @@ def _scan(
     STATES: tl.constexpr, PER: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr,
     AHEAD: tl.constexpr, OUTPUT: tl.constexpr,
 ):  # fmt: skip
-    """Steps through a chunk. Writes the last states and, with OUTPUT, y and the first states of tiles.
+    """Steps through a chunk. Writes the last states and, with OUTPUT,
+    y and the first states of tiles.
 
     Without OUTPUT, the chunk begins with states of zero, and the sum of its Δ is written.
     """
@@ -325,7 +332,9 @@ def _first_gradient(
     delta, A, C, d_y, d_first, total, length, size, channels, chunks,
     STATES: tl.constexpr, PER: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Steps backwards through a chunk; writes the gradient of its first states and the sum of its Δ."""
+    """Steps backwards through a chunk; writes the gradient of its first states
+    and the sum of its Δ.
+    """
     part, row, _block, start, end, d, n = _place(length, size, channels, chunks, PER, LANES)
     delta += row * length * channels
     d_y += row * length * channels
@@ -390,10 +399,11 @@ def _pass_on(
 
 @triton.jit
 def _merged(a, b, BIT: tl.constexpr):
-    """Sums over pairs of threads: of `a` in threads whose number has BIT unset, of `b` in the others.
+    """Sums over pairs of threads: of `a` in threads whose number has BIT unset,
+    of `b` in the others.
 
-    The numbers of a pair differ in BIT. With a merge for each bit, 2^bits tensors are summed over all
-    threads. This needs one exchange between threads a value, where `tl.sum` needs one a bit.
+    The numbers of a pair differ in BIT. With a merge for each bit, 2^bits tensors are summed over
+    all threads. This needs one exchange between threads a value, where `tl.sum` needs one a bit.
     """
     L: tl.constexpr = a.shape[0]
     K: tl.constexpr = a.shape[1]

@@ -44,7 +44,8 @@ class Frame:
     calls: Int[Tensor, "rows"]  # network calls of each row so far
     t: Times  # time of the last call
     seconds: float  # since the start
-    # True at tokens that no later step changes; None: all tokens if the sampler does not revise, and
+    # True at tokens that no later step changes; None: all tokens if the sampler does not revise,
+    # and
     # unknown if it does
     settled: Places | None = None
 

@@ -1,4 +1,6 @@
-"""Sampling in rounds whose positions are known in advance, each computed by a CUDA graph if possible."""
+"""Sampling in rounds whose positions are known in advance,
+each computed by a CUDA graph if possible.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -77,7 +79,8 @@ class Rounds(NamedTuple):
             The rounds.
 
         Example:
-            Row 0 reveals columns 0 and 2 together, then 1; row 1 reveals columns 1, 0 and 2 in turn.
+            Row 0 reveals columns 0 and 2 together, then 1; row 1 reveals columns 1,
+            0 and 2 in turn.
 
             >>> when = torch.tensor([[0.9, 0.5, 0.9], [0.2, 0.7, 0.1]], dtype=torch.float64)
             >>> rounds = Rounds.of(when, torch.ones(2, 3, dtype=torch.bool))

@@ -98,7 +98,8 @@ class SamplerState:
         return (shift + (self.canvas.open.cumsum(1) - 1).to(shift) * GOLDEN) % 1
 
     def parts(self, places: Places) -> Iterator[Places]:
-        """Splits positions into parts of whole rows, since a call for all of them may need too much memory.
+        """Splits positions into parts of whole rows,
+        since a call for all of them may need too much memory.
 
         Args:
             places: True at the positions.
@@ -244,7 +245,9 @@ class SamplerState:
         return Frame(self._shown, changed, confidence, calls, t, seconds, settled)
 
     def _greedy(self) -> Bool[Tensor, "rows"] | None:
-        """True at rows in their tail, where hybrid takes the likeliest token; None for other strategies."""
+        """True at rows in their tail, where hybrid takes the likeliest token;
+        None for other strategies.
+        """
         if self.task.strategy != "hybrid":
             return None
         return self.masked.sum(1) <= self.task.tail * self._open_count

@@ -68,7 +68,9 @@ class SamplingTask:
 
     @property
     def simple(self) -> bool:
-        """True if a draw depends only on the network's distribution, so a CUDA graph can compute it."""
+        """True if a draw depends only on the network's distribution,
+        so a CUDA graph can compute it.
+        """
         return self.allow is None and self.strategy != "hybrid" and not self.processors
 
     def restrict(self, log_probabilities: LogProbabilities, z: Tokens, at: At) -> LogProbabilities:
@@ -143,7 +145,9 @@ class SamplingTask:
 
 @dataclass(frozen=True)
 class TokenSampler:
-    """Draws tokens from distributions. It is hashable, so that equal settings share a CUDA graph."""
+    """Draws tokens from distributions. It is hashable,
+    so that equal settings share a CUDA graph.
+    """
 
     temperature: float
     top_k: int | None

@@ -1,4 +1,6 @@
-"""Batches the network calls of several jobs into one pass, with the same results as separate calls."""
+"""Batches the network calls of several jobs into one pass,
+with the same results as separate calls.
+"""
 
 import threading
 import time
@@ -95,7 +97,9 @@ _pass = threading.local()  # items: those of the pass that a worker computes
 
 
 def end_stopped_pass(*_: object) -> None:
-    """Raises `Stopped` in a worker whose pass has no job left; a hook of the blocks of a network."""
+    """Raises `Stopped` in a worker whose pass has no job left;
+    a hook of the blocks of a network.
+    """
     items = getattr(_pass, "items", ())
     if items and all(item.ticket.stopped.is_set() for item in items):
         raise Stopped

@@ -165,7 +165,9 @@ class Engine:
         return self._closing
 
     async def drain(self, grace: float) -> None:
-        """Refuses new jobs, waits up to `grace` seconds for the running ones, and stops the rest."""
+        """Refuses new jobs, waits up to `grace` seconds for the running ones,
+        and stops the rest.
+        """
         self._closing = True
         end = time.monotonic() + grace
         while self._queues and time.monotonic() < end:

@@ -65,5 +65,7 @@ class ResultQueue(Generic[T]):
             self.ticket.stopped.set()
 
     def release(self) -> None:
-        """Ends the wait of `put` after the reader has left; the job then finds that it is stopped."""
+        """Ends the wait of `put` after the reader has left;
+        the job then finds that it is stopped.
+        """
         self._room.release()

@@ -69,7 +69,9 @@ def chats(engine: Engine, settings: ServerLimits) -> APIRouter:
 
     @routes.post("/v1/responses", response_model=None)
     async def respond(request: with_options(Responding)) -> Response:  # type: ignore[valid-type]
-        """Generates the next message of a chat as a response object, if the model has a chat template."""
+        """Generates the next message of a chat as a response object,
+        if the model has a chat template.
+        """
         name, pieces = start(request)
         async with aclosing(pieces):
             texts, last = collect([piece async for piece in pieces], 1)

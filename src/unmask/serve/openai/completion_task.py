@@ -17,7 +17,9 @@ from unmask.serve.schemas import Completing
 
 @dataclass(frozen=True)
 class Task:
-    """The generation task of one prompt: arguments of `Model.stream`, and the completion's columns."""
+    """The generation task of one prompt: arguments of `Model.stream`,
+    and the completion's columns.
+    """
 
     options: dict[str, Any]  # empty if there is nothing to generate
     lead: int  # tokens before the text: BOS or class token

@@ -39,7 +39,9 @@ class Piece:
 def completion_pieces(
     model: Model, request: Completing, settings: ServerLimits, seed: int
 ) -> Iterator[Piece]:
-    """The pieces of all texts, prompt by prompt; a token is sent once it and all before it are settled."""
+    """The pieces of all texts, prompt by prompt;
+    a token is sent once it and all before it are settled.
+    """
     check_request(request, settings)
     options = request.options(seed) | {"n": request.drawn}
     sampling = sampling_params(model, options, request.suffix is None)
@@ -168,7 +170,9 @@ class _Text:
         return more
 
     def _text(self, before: list[int], completion: list[int]) -> str:
-        """The text of the completion, decoded with its prompt, on which its first spaces can depend."""
+        """The text of the completion, decoded with its prompt,
+        on which its first spaces can depend.
+        """
         tokenizer = self.model.tokenizer
         if self.model.conditional:
             return tokenizer.decode(completion)

@@ -1,4 +1,5 @@
-"""OpenAI's logprobs: log p of each token given those before it, by the chain rule from left to right.
+"""OpenAI's logprobs: log p of each token given those before it,
+by the chain rule from left to right.
 
 For a masked model, this is the likelihood of writing the text from left to right. It is not the
 likelihood of the order in which a sampler wrote the text.

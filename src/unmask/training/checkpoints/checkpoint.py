@@ -87,7 +87,8 @@ def save(
 ) -> Path:
     """Writes checkpoints/step-… atomically, then deletes the checkpoints that retention drops.
 
-    The checkpoint holds copies of the run's other files, from which `restore` repairs the run folder.
+    The checkpoint holds copies of the run's other files,
+    from which `restore` repairs the run folder.
 
     Args:
         run: the run folder.

@@ -1,4 +1,6 @@
-"""Tensors of a checkpoint: unsharded on disk, and in memory as the distributed strategy shards them."""
+"""Tensors of a checkpoint: unsharded on disk,
+and in memory as the distributed strategy shards them.
+"""
 
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from unmask.training.optimizer import NamedAdamW
 
 
 class Snapshot:
-    """Tensors of a run by file: weights, optimizer state, averages (EMA), further tensors of training."""
+    """Tensors of a run by file: weights, optimizer state, averages (EMA),
+    further tensors of training.
+    """
 
     def __init__(
         self, strategy: SingleProcess, trained: Method, optimizer: NamedAdamW, ema: EMA | None

@@ -118,7 +118,8 @@ class ProcessGroup:
         return bool(flag.item())
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """Runs `work` first in the main process, then in one process of each machine, then in all others.
+        """Runs `work` first in the main process, then in one process of each machine,
+        then in all others.
 
         Later processes find the caches that earlier ones wrote. Returns the result of `work`.
         """
@@ -143,7 +144,9 @@ class ProcessGroup:
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
-        """Limits the step inside to twice `distributed.timeout`; some waits in torch have no limit."""
+        """Limits the step inside to twice `distributed.timeout`;
+        some waits in torch have no limit.
+        """
         self._since = self._began = time.monotonic()
         try:
             yield

@@ -24,7 +24,9 @@ class SingleProcess:
         self.group, self.device, self.precision = group, device, precision
 
     def place(self, method: Method) -> Method:
-        """The method on its device, as the loop trains it. Sets `module`, which computes the loss."""
+        """The method on its device, as the loop trains it. Sets `module`,
+        which computes the loss.
+        """
         placed = method.to(self.device)
         self.module: nn.Module = placed
         return placed
@@ -39,7 +41,9 @@ class SingleProcess:
         return nullcontext()
 
     def backward(self, share: Tensor) -> None:
-        """Adds the gradient of this process's share of the loss; the loss is the sum of all shares."""
+        """Adds the gradient of this process's share of the loss;
+        the loss is the sum of all shares.
+        """
         share.backward()
 
     def total(self, share: Tensor) -> Tensor:
@@ -57,6 +61,8 @@ class SingleProcess:
         return dict(tensors)
 
     def distribute(self, tensors: Tensors | None, like: Tensors) -> dict[str, Tensor]:
-        """Distributes unsharded tensors of the main process, with the device and sharding of `like`."""
+        """Distributes unsharded tensors of the main process,
+        with the device and sharding of `like`.
+        """
         assert tensors is not None
         return dict(tensors)

@@ -58,7 +58,9 @@ def open_loggers(
     config: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> list[Logger]:
-    """Opens loggers by name; one that cannot open is left out, with a line that states the reason."""
+    """Opens loggers by name; one that cannot open is left out,
+    with a line that states the reason.
+    """
     opened: list[Logger] = []
     for name in names:
         kind = LOGGERS[name]
@@ -132,7 +134,9 @@ class TensorBoard(Logger):
 
 @LOGGERS.register("wandb")
 class WeightsAndBiases(Logger):
-    """Sends curves, texts and the configuration to Weights & Biases; WANDB_… variables configure it."""
+    """Sends curves, texts and the configuration to Weights & Biases;
+    WANDB_… variables configure it.
+    """
 
     install = install_command("wandb")
 
@@ -152,7 +156,8 @@ class WeightsAndBiases(Logger):
         except wandb.Error as error:
             reason = str(error).strip().partition("\n")[0]
             raise Unavailable(f"{reason}; WANDB_MODE=offline logs to {run} instead") from None
-        # The x-axis is our step: after a rollback a run repeats steps, which wandb's own step refuses.
+        # The x-axis is our step: after a rollback a run repeats steps, which wandb's own step
+        # refuses.
         self.wandb_run.define_metric("step", hidden=True)
         self.wandb_run.define_metric("*", step_metric="step")
 

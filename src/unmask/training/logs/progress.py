@@ -93,7 +93,9 @@ class ProgressDisplay:
         self._draw()
 
     def show(self, step: int, loss: float, best: str, tokens_per_second: float) -> None:
-        """Displays new numbers. Plain lines appear at most every five seconds, and at the last step."""
+        """Displays new numbers. Plain lines appear at most every five seconds,
+        and at the last step.
+        """
         parts = [f"loss {loss:.4f}", f"{tokens_per_second:,.0f} tokens/s"]
         if best:
             parts.insert(1, f"bound {best}")
@@ -117,6 +119,8 @@ class ProgressDisplay:
             self.say(" · ".join([f"step {step}/{self.steps}", *parts]))
 
     def _draw(self, at_once: bool = False) -> None:
-        """Draws the bar in the output of a notebook cell, where rich's own display needs widgets."""
+        """Draws the bar in the output of a notebook cell,
+        where rich's own display needs widgets.
+        """
         if self.place:
             self.place.show(self.bar.make_tasks_table(self.bar.tasks), at_once)
