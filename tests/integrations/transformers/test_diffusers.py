@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+import unmask
 from unmask.integrations.transformers.modeling import UnmaskForMaskedLM
 
 diffusers = pytest.importorskip("diffusers")
@@ -26,3 +27,25 @@ def test_a_pipeline_generates_and_reloads(folder, tmp_path):
     assert torch.equal(*rows)
     assert rows[0].shape == (1, 8)
     assert network.config.mask_token_id not in rows[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_text_does_not_end_with_its_first_block(tmp_path):
+    """The pipeline gives the row up to the present block; the network would end the text there."""
+    unmask.load("stories", device="cpu").save_pretrained(tmp_path / "stories")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "stories")
+    network = UnmaskForMaskedLM.from_pretrained(tmp_path / "stories")
+    prompt = torch.tensor([tokenizer("Once upon a time")["input_ids"][:-1]])
+    texts = []
+    for row_length in (None, 48):
+        network.config.row_length = row_length
+        network.save_pretrained(tmp_path / "network")
+        again = UnmaskForMaskedLM.from_pretrained(tmp_path / "network")
+        assert again.config.row_length == row_length
+        pipe = diffusers.LLaDA2Pipeline(again, diffusers.BlockRefinementScheduler(), tokenizer)
+        pipe.set_progress_bar_config(disable=True)
+        generator = torch.Generator().manual_seed(0)
+        made = pipe(input_ids=prompt, gen_length=16, block_length=8, generator=generator)
+        texts.append(tokenizer(made.texts[0])["input_ids"][1:-1])
+    assert len(texts[0]) == 2
+    assert len(texts[1]) == 16

@@ -18,6 +18,7 @@ from unmask.backbones import backbone as base
 from unmask.config.components import build_method
 from unmask.config.run_config import from_dict, to_dict
 from unmask.errors import UnmaskError
+from unmask.integrations.transformers.configuration import UnmaskConfig
 from unmask.integrations.transformers.modeling import UnmaskForMaskedLM, UnmaskModel
 
 # common modules are imported once; each import order runs in its own process
@@ -347,3 +348,33 @@ def test_auto_classes_refuse_weights_that_are_not_finite(model, tmp_path):
     said = [refused(lambda: AutoModelForMaskedLM.from_pretrained(tmp_path))]
     said.append(refused(lambda: unmask.load(tmp_path, device="cpu")))
     assert all("NaN or infinity in backbone.head.weight" in line for line in said)
+
+
+@torch.no_grad()
+def test_a_row_is_continued_by_masks_up_to_the_length_of_the_configuration(model, tmp_path):
+    network, tokens = UnmaskForMaskedLM.from_model(model), some_tokens(model)
+    mask_id, length = network.config.mask_token_id, tokens.shape[1]
+    tokens[:, -2:] = mask_id
+    longer = torch.cat([tokens, torch.full((len(tokens), 4), mask_id)], 1)
+    expected = network(longer).logits[:, :length]
+    network.config.row_length = length + 4
+    seen = torch.ones_like(tokens)
+    seen[:, -1] = 0  # a mask that the caller leaves out stands for text all the same
+    positions = torch.arange(length).expand(len(tokens), -1)
+    for given in (
+        {},
+        {"attention_mask": seen},
+        {"attention_mask": seen, "position_ids": positions},
+    ):
+        found = network(tokens, output_hidden_states=True, **given)
+        assert torch.allclose(found.logits, expected, atol=1e-6)
+        assert all(layer.shape[1] == length for layer in found.hidden_states)
+    network.config.row_length = length  # a row of that length stays as it is
+    assert torch.equal(network(tokens).logits, UnmaskForMaskedLM.from_model(model)(tokens).logits)
+    network.config.row_length = 12
+    network.save_pretrained(tmp_path / "network")
+    assert UnmaskForMaskedLM.from_pretrained(tmp_path / "network").config.row_length == 12
+    assert unmask.load(tmp_path / "network").length == model.length
+    for wrong in (0, -1, 2.5, "all", True):
+        with pytest.raises(UnmaskError, match="row_length must be 1 or more"):
+            UnmaskConfig(row_length=wrong)

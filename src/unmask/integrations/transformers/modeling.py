@@ -26,6 +26,7 @@ from unmask.files.tensors import check_finite
 from unmask.formats import huggingface
 from unmask.integrations.transformers.configuration import UnmaskConfig
 from unmask.integrations.transformers.generate import generate_rows
+from unmask.integrations.transformers.row_end import Rows, continued
 from unmask.methods.method import METHODS, Method, padding, targets
 from unmask.model import Model
 from unmask.randomness import RowStream
@@ -356,7 +357,13 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
         tokens, named = self._checked_inputs(input_ids, others, return_dict)
         if labels is None or self._masked_by_caller(tokens, labels):
             all_layers = self._all_layers(output_hidden_states)
-            found = self._features(tokens, attention_mask, timesteps, position_ids, all_layers)
+            given = Rows(tokens, attention_mask, position_ids)
+            rows = continued(given, self.config.row_length, self.method.vocabulary.mask_id)
+            found = self._features(
+                rows.tokens, rows.attention_mask, timesteps, rows.position_ids, all_layers
+            )
+            if rows is not given:
+                found = tuple(layer[:, : tokens.shape[1]] for layer in found)
             logits = self._logits(found[-1])
             output = MaskedLMOutput(logits=logits, hidden_states=found if all_layers else None)
             if labels is not None:
