@@ -16,6 +16,8 @@ import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
+import unmask
+
 if not torch.cuda.is_available():  # Triton reads it at its first import, which may be in any test
     os.environ["TRITON_INTERPRET"] = "1"
 if torch.backends.cpu.get_cpu_capability() != "AVX512":  # as `unmask serve` does
@@ -31,7 +33,12 @@ SHAPES = {
     "representation",
 }  # folders of tests that check shapes
 
-install_import_hook([f"unmask.{name}" for name in CHECKED], "beartype.beartype")
+EXTENSIONS = Path(unmask.__file__).parent / "extensions"
+ROOMS = [f"unmask.{name}" for name in CHECKED]
+for room in EXTENSIONS.glob("*/*/__init__.py"):
+    if room.parent.name in (*CHECKED, "layers"):
+        ROOMS.append(f"unmask.extensions.{room.parent.parent.name}.{room.parent.name}")
+install_import_hook(ROOMS, "beartype.beartype")
 jaxtyping.config.update("jaxtyping_disable", True)
 settings.register_profile("laws", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("laws")
@@ -129,7 +136,9 @@ def _shapes(request, monkeypatch) -> None:
     Checks double the time of a test. A wrong shape fails most tests that call the function.
     """
     chosen = request.node.stash.get(FIRST, False)
-    if request.path.parent.name in SHAPES and (chosen or request.config.option.markexpr == ""):
+    folder = request.path.parent
+    checked = folder.name in SHAPES or folder.parent.name == "extensions"
+    if checked and (chosen or request.config.option.markexpr == ""):
         monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", False)
 
 

@@ -34,7 +34,7 @@ from unmask.cli import main
 from unmask.config.components import build_method
 from unmask.config.run_config import config_class, load_recipe, resolve
 from unmask.data.data_config import DataConfig
-from unmask.data.tokenizers.dna import DnaTokenizer
+from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
@@ -56,7 +56,7 @@ LINKED = [
     *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
 COMPONENTS = [METHODS, SCHEDULES, TIME_SAMPLERS, BACKBONES]
-COMPLETE = shipped.names() == list(shipped.NAMES)
+COMPLETE = shipped.names() == list(shipped.known())
 KNOWN = ["source .venv/bin/activate", "tensorboard --logdir runs"]
 FEW = {  # options of commands that measure, unless the page gives them
     "evaluate": "--draws 2",
@@ -112,12 +112,15 @@ def trained(tmp_path_factory) -> Iterator[Path]:
         patch.setenv("UNMASK_CACHE", str(folder / "cache"))
         patch.chdir(folder)
         assert main(["train", "demo", *TINY]) == 0
-        for name in set(shipped.NAMES) - {"dna"}:
+        for name in shipped.NAMES:
             assert main(["export", "runs/demo", f"shipped/{name}"]) == 0
-        config, tokenizer = load_recipe("dna-tiny"), DnaTokenizer(ends=False)
-        config = resolve(config, {"backbone.width": 16, "backbone.depth": 1, "backbone.heads": 2})
-        method = build_method(config, tokenizer.vocabulary)
-        Model(method, tokenizer, config).save("shipped/dna")
+        for name in shipped.known().keys() - set(shipped.NAMES):
+            small = {"backbone.width": 16, "backbone.depth": 1, "backbone.heads": 2}
+            config = resolve(load_recipe(f"{name}-tiny"), small)
+            tokenizer = build_tokenizer(config.data.tokenizer, ())
+            tokenizer = tokenizer.without_ends() if config.data.window else tokenizer
+            method = build_method(config, tokenizer.vocabulary)
+            Model(method, tokenizer, config).save(f"shipped/{name}")
         yield folder
 
 
@@ -125,7 +128,8 @@ def trained(tmp_path_factory) -> Iterator[Path]:
 def folder(trained, tmp_path, monkeypatch) -> Path:
     """A copy of the folder to work in. Registrations of a page are removed afterwards."""
     for registry in Registry.registries:
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        known = {name: registry[name] for name in registry}  # extensions are imported
+        monkeypatch.setattr(registry, "_entries", known)
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     shutil.copytree(ROOT / "docs" / "images", tmp_path / "docs" / "images")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
@@ -137,7 +141,8 @@ def folder(trained, tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_everything_on_the_page_runs(page, models, folder, monkeypatch, capsys):
     if models == "small":
-        monkeypatch.setattr(shipped, "_FOLDER", folder / "shipped")
+        small = {path.name: path for path in (folder / "shipped").iterdir()}
+        monkeypatch.setattr(shipped, "known", lambda: small)
     elif not COMPLETE:
         pytest.skip("this checkout ships no models")
     names: dict[str, object] = {"__name__": "page"}
@@ -265,10 +270,12 @@ def test_every_command_and_option_is_documented(capsys):
         # the common options of generate, fill and edit are documented once
         sections = [*headings, "## generate\n"] if name in ("fill", "edit") else headings
         written = "".join(page.partition(at)[2].partition("\n## ")[0] for at in sections)
+        written += (
+            of_extensions() if name in ("generate", "fill", "edit", "evaluate", "export") else ""
+        )
         options = help_of(capsys, name).partition("Any field of")[0]
         if name == "evaluate":
             options += "".join(help_of(capsys, name, suite) for suite in SUITES)
-            written += of_extensions()
         for option in re.findall(r"^  (--[\w-]+)", options, re.MULTILINE):
             assert f"`{option}" in written, f"{name} {option}"
 

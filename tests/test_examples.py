@@ -54,7 +54,7 @@ def tiny(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_an_example_runs(script, tiny, tmp_path, monkeypatch, capsys):
     for registry in Registry.registries:
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_entries", {name: registry[name] for name in registry})
     shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))

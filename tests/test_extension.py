@@ -14,7 +14,10 @@ from unmask.errors import UnmaskError
 from unmask.extension import Extension, extensions
 from unmask.registry import Registry
 
-REGISTRIES = ["model", "evaluation.suites.suite", "training.logs.loggers"]  # and what these import
+REGISTRIES = [
+    *("model", "generation.context", "evaluation.suites.suite", "training.logs.loggers"),
+    "data.sources.registered_forms",
+]  # and what these import
 MODULE = """
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.sampler import SAMPLERS
@@ -65,9 +68,12 @@ def kites(tmp_path, monkeypatch):
     monkeypatch.setattr(extension, "entry_points", lambda group: [entry])
     for registry in Registry.registries:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    extensions.cache_clear()
+    caches = (extensions, extension.commands, extension.import_components, extension.attachments)
+    for cached in caches:
+        cached.cache_clear()
     yield manifest
-    extensions.cache_clear()
+    for cached in caches:
+        cached.cache_clear()
     for name in [name for name in sys.modules if re.match(r"kites\b", name)]:
         del sys.modules[name]
 
@@ -85,7 +91,7 @@ def test_an_installed_package_adds_components_commands_and_recipes(kites, capsys
 def test_a_module_that_cannot_be_imported_is_named(kites):
     from unmask.samplers.sampler import SAMPLERS
 
-    (kites.recipes.parent / "wind.py").write_text("import nothing_here")
+    (kites.folder / "wind.py").write_text("import nothing_here")
     with pytest.raises(UnmaskError, match=r"the plugin kites\.wind cannot be imported: ModuleNot"):
         SAMPLERS["kite"]
 

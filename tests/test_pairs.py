@@ -42,9 +42,15 @@ NETWORKS |= {
     if hasattr(config_class(BACKBONES[name]), "time_conditioning")
 }
 
-CAUSAL = "set backbone causal or gpt2 or hyena or mamba or modern_causal"
-BOTH_SIDES = "set backbone bert or bimamba or caduceus or deberta or dit or modern_dit or mpnet"
-READS_TIME = f"set backbone bimamba or caduceus or dit or modern_dit and {TIMED} true"
+
+def one_of(names: str) -> str:
+    """The advice to set one of some networks, less those of extensions that this tree lacks."""
+    return f"set backbone {' or '.join(name for name in names.split() if name in BACKBONES)}"
+
+
+CAUSAL = one_of("causal gpt2 hyena mamba modern_causal")
+BOTH_SIDES = one_of("bert bimamba caduceus deberta dit modern_dit mpnet")
+READS_TIME = f"{one_of('bimamba caduceus dit modern_dit')} and {TIMED} true"
 COMPLEMENTS = "set data.tokenizer.kind dna"
 PAIRED = "set data.source_field and data.target_field, or another backbone"
 TRAINS = None

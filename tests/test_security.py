@@ -18,9 +18,7 @@ from unmask.config.run_config import load_recipe, resolve
 from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
-from unmask.formats.native import POLICY
 from unmask.model import Model
-from unmask.samplers.order_policy import OrderPolicy
 
 SOURCE = Path(unmask.__file__).parent
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "code"}
@@ -161,12 +159,6 @@ def config(field: str, value: object) -> Callable[[Path], None]:
     return apply
 
 
-def nan_policy(folder: Path) -> None:
-    policy = OrderPolicy()
-    torch.nn.init.constant_(policy.out.weight, torch.nan)
-    policy.save(folder / POLICY)
-
-
 HEAD = "head.weight"
 HOSTILE = {
     "gigantic header": (lambda f: header(f, b"{}", 2**62), "model.safetensors cannot be read"),
@@ -210,8 +202,6 @@ HOSTILE = {
         lambda f: (f / "model.json").write_text('{"config":' * 100_000),
         "model.json cannot be read",
     ),
-    "no policy": (lambda f: (f / POLICY).write_bytes(b"\x80\x04."), "holds no order policy"),
-    "NaN policy": (nan_policy, "order.safetensors holds NaN or infinity in out.weight"),
     "unlisted configuration": (
         lambda f: change(f, "manifest.json", lambda c: c.pop("model.json")),
         "model.json is not what was written",

@@ -20,7 +20,6 @@ from unmask.cli.parser import Parser
 from unmask.config.components import build_method
 from unmask.config.run_config import load_recipe, resolve
 from unmask.data.data_config import Portion
-from unmask.data.tokenizers.dna import DnaTokenizer
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
@@ -168,21 +167,6 @@ def test_the_card_of_a_mixture_names_a_file_and_holds_it(held, capsys):
     _, file, rest = page.partition("The whole configuration, the file `mix.yaml`:\n\n```yaml\n")
     Path("mix.yaml").write_text(rest.partition("```")[0])
     assert file and resolve(load_recipe("mix.yaml")) == published(model.config)
-
-
-def test_no_language_model_judges_dna(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    shape = {"backbone.width": 16, "backbone.depth": 1, "data.length": 32}
-    config, tokenizer = resolve(load_recipe("dna"), shape), DnaTokenizer(ends=False)
-    Model(build_method(config, tokenizer.vocabulary), tokenizer, config).save("dna")
-    Path("held.fa").write_text(">1\n" + "ACGGTCAT" * 20 + "\n")
-    card = ["card", "dna", "--data", "held.fa", "--about", "Bases", "--licence", "CC0"]
-    run(capsys, *card, "--draws", "2")
-    facts, page = json.loads(Path("dna/card.json").read_text()), Path("dna/README.md").read_text()
-    assert facts["texts"] == [] and facts["bound"]["tokens"] == 160
-    assert all(set(sample["text"]) <= set("ACGT") for sample in facts["samples"])
-    assert "unmask train dna " in page and "gen-PPL" not in page
 
 
 def test_only_an_exported_folder_gets_a_card(tmp_path, capsys):

@@ -42,7 +42,7 @@ from torch.nn.functional import cross_entropy, nll_loss
 import unmask
 from benchmarks.rows import read_rows
 from unmask.config.run_config import RunConfig, resolve
-from unmask.evaluation.suites.genomic_benchmarks import wilson
+from unmask.extensions.dna.genomic_benchmarks import wilson
 from unmask.files.storage import replace
 from unmask.runtime.device import resolve_device
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.data.tokenizers.dna import reverse_complement
+from unmask.extensions.dna.dna_tokenizer import reverse_complement
 
 K = 24  # bases that find the candidates; a shorter sequence has no interval
 _BLOCK = 1 << 22  # positions of the genome that are read at a time

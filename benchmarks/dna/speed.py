@@ -40,9 +40,9 @@ from benchmarks.machine import (
 from benchmarks.rows import Report, read_rows
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.compile import compile_blocks
-from unmask.backbones.layers import gated_sum as gates
-from unmask.backbones.layers import selective_scan as scans
-from unmask.backbones.layers import short_convolution as convolutions
+from unmask.extensions.dna.layers import gated_sum as gates
+from unmask.extensions.dna.layers import selective_scan as scans
+from unmask.extensions.dna.layers import short_convolution as convolutions
 from unmask.runtime.device import autocast, emulation
 from unmask.vocabulary import Vocabulary
 

@@ -296,8 +296,8 @@ class Study:
 
     def table_7(self) -> None:
         """Accuracy of every row on the genomic benchmarks, fine-tuned with several seeds."""
-        from unmask.evaluation.suites.genomic_sets import OFFICIAL
         from unmask.evaluation.suites.suite import SUITES
+        from unmask.extensions.dna.genomic_sets import OFFICIAL
 
         if not self.args.data:
             print("table 7 reads the genomic benchmarks: give --data")

@@ -19,11 +19,11 @@ import torch
 import unmask
 from benchmarks.rows import Report, read_rows
 from unmask.evaluation.metrics.bootstrap import ratio
+from unmask.extensions.orders.order_policy import OrderPolicy
+from unmask.extensions.orders.order_training import OrderTraining, reveal
+from unmask.extensions.orders.train_policy import HELD_OUT, train_order_policy
 from unmask.likelihood.perplexity import rows_of
 from unmask.methods.method import targets
-from unmask.runs.train_policy import HELD_OUT, train_order_policy
-from unmask.samplers.order_policy import OrderPolicy
-from unmask.training.order_training import OrderTraining, reveal
 
 Nats = tuple[np.ndarray, np.ndarray]  # nats and tokens of each row
 ORDERS = ("random", "confidence", "margin", "entropy")

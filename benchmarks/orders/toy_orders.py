@@ -26,8 +26,8 @@ from kit import Language
 
 from unmask.diffusion.schedule import LogLinear
 from unmask.evaluation.metrics.bootstrap import mean
-from unmask.samplers.order_policy import OrderPolicy
-from unmask.training.order_training import OrderTraining, reveal, train_order
+from unmask.extensions.orders.order_policy import OrderPolicy
+from unmask.extensions.orders.order_training import OrderTraining, reveal, train_order
 
 SCHEDULE, LENGTH = LogLinear(), 4
 ORDERS = ("random", "confidence", "margin", "entropy", "learned")

@@ -11,25 +11,25 @@ import torch
 from unmask.config.run_config import RunConfig, defaults, to_dict
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
+from unmask.extension import attachments
 from unmask.files.tensors import hash_tensors
 from unmask.methods.method import Method
 from unmask.runtime.device import PRECISIONS
-from unmask.samplers.order_policy import OrderPolicy
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
     """The content of a model folder; `generation`, `likelihood` and `formats` work on it.
 
-    `defaults` are the options of `generate` that apply where a caller gives none. `order_policy` is
-    the policy of the sampler `learned_order`, trained for this model.
+    `defaults` are the options of `generate` that apply where a caller gives none. `attachments` are
+    the trained parts of extensions in the folder, by name, such as the policy of a sampler.
     """
 
     method: Method
     tokenizer: Tokenizer
     config: RunConfig
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    order_policy: OrderPolicy | None = None
+    attachments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.method.eval()
@@ -69,15 +69,17 @@ class Bundle:
         hash_tensors(state, self.method)
         return state.hexdigest()[:16]
 
-    def check_policy(self, digest: str) -> None:
-        """Raises an error if an order policy was trained for another model.
+    def check_attachment(self, name: str, digest: str) -> None:
+        """Raises an error if an attachment was trained for another model.
 
         Args:
-            digest: digest of the model that the policy was trained for; empty for any model.
+            name: the name of the attachment.
+            digest: digest of the model that it was trained for; empty for any model.
         """
         if digest and digest != self.digest:
             raise UnmaskError(
-                "the order policy was trained for another model: train one with 'unmask train-order MODEL'"
+                f"the {name.replace('_', ' ')} was trained for another model: "
+                f"{attachments()[name].remedy}"
             )
 
     def refuse_pairs(self, advice: str) -> None:

@@ -20,6 +20,39 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Attachment:
+    """A trained part beside the network of a model folder, which a sampler uses, such as a policy.
+
+    Its name is an option of `generate` and `Model.save`, and of `unmask generate` and `unmask export` with
+    a file as value. Its class is a torch module with the `digest` of the model that it was trained for
+    (empty for any), with `save(path, digest)` and with `load(path)`.
+
+    Args:
+        kind: the class, as "MODULE:CLASS".
+        file: its file in a model folder.
+        sampler: the sampler that uses it.
+        field: the field of that sampler that holds it.
+        help: help of the option of `unmask generate`.
+        stored: help of the option of `unmask export`.
+        remedy: the end of the error for a part of another model.
+    """
+
+    kind: str
+    file: str
+    sampler: str
+    field: str
+    help: str
+    stored: str
+    remedy: str
+
+    @property
+    def type(self) -> Any:
+        """The class, which is imported."""
+        module, _, name = self.kind.partition(":")
+        return getattr(import_module(module), name)
+
+
+@dataclass(frozen=True)
 class Extension:
     """The manifest of a package: for each name that it adds, the module that has it.
 
@@ -32,6 +65,8 @@ class Extension:
         components: by kind of registry, such as "sampler": each name with the module that registers it.
         commands: each command with the module whose `add` adds it to the parser. The module imports
             torch only when the command runs, because `unmask --help` imports it.
+        models: the names of models that it ships, each in the folder `shipped/NAME` of the package.
+        attachments: the parts of a model folder that it adds, by name.
 
     Example:
         >>> manifest = Extension("my_package", {"suite": {"rhymes": ".rhymes"}})
@@ -42,6 +77,8 @@ class Extension:
     package: str
     components: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    attachments: Mapping[str, Attachment] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -49,9 +86,9 @@ class Extension:
         return self.package.rpartition(".")[2]
 
     @property
-    def recipes(self) -> Path:
-        """The folder of its recipes, which need not exist."""
-        return Path(str(import_module(self.package).__file__)).parent / "recipes"
+    def folder(self) -> Path:
+        """The folder of the package; recipes are in its folder `recipes`, models in `shipped`."""
+        return Path(str(import_module(self.package).__file__)).parent
 
     def modules(self, kind: str, name: str | None = None) -> Iterator[str]:
         """The modules that register components of a kind: that of a name, or all of them."""
@@ -80,6 +117,7 @@ def installed() -> list[EntryPoint]:
     return list(entry_points(group=GROUP))
 
 
+@cache
 def import_components(kind: str, name: str | None = None) -> None:
     """Imports the modules of extensions that register components of a kind.
 
@@ -103,9 +141,16 @@ def importing(name: str, load: Callable[[], T]) -> T:
         raise UnmaskError(f"the plugin {name} cannot be imported: {reason}") from error
 
 
+@cache
 def commands() -> dict[str, str]:
     """The commands of all extensions, each with its module."""
     found: dict[str, Any] = {}
     for extension in extensions():
         found |= {name: extension.package + module for name, module in extension.commands.items()}
     return found
+
+
+@cache
+def attachments() -> dict[str, Attachment]:
+    """The attachments of all extensions, by name."""
+    return {name: part for each in extensions() for name, part in each.attachments.items()}

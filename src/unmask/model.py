@@ -6,8 +6,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from unmask import extension
 from unmask.bundle import Bundle
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, unknown
 from unmask.files.hub import hub_name
 from unmask.formats.native import NativeFormat, write_folder
 from unmask.formats.read import read_bundle
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from unmask.likelihood.estimate import How
     from unmask.likelihood.token_orders import Order
     from unmask.representation.classifier import Classification
-    from unmask.samplers.order_policy import OrderPolicy
     from unmask.training.fine_tune import Fitted
 
 
@@ -71,9 +71,8 @@ class Model(Bundle):
             length: tokens of a text, its prompt included; "auto" generates until EOS, in sliding
                 windows. The default is the model's own, or else its training length.
             stop: False generates the whole length, without EOS.
-            context: passages that the model reads before each prompt, the best first, as from
-                `unmask.data.retrieval.Retriever`. They fill at most half of the model's length, and the
-                result leaves them out.
+            context: passages that the model reads before each prompt, the best first. They fill at most
+                half of the model's length, and the result leaves them out.
             options: the fields of `unmask.SamplingParams`.
 
         Returns:
@@ -443,7 +442,7 @@ class Model(Bundle):
         folder: str | Path,
         precision: str = "fp32",
         defaults: Mapping[str, Any] | None = None,
-        order_policy: "OrderPolicy | None" = None,
+        attachments: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes the model without its training state to a folder that `load` reads.
 
@@ -453,19 +452,21 @@ class Model(Bundle):
                 stores matrices as 8-bit integers with a scale per row and takes a quarter.
             defaults: the model's defaults for options of `generate`: length, sampler, steps, ending,
                 temperature, top_k, top_p.
-            order_policy: the policy of the sampler `learned_order`, trained for this model; by default the
-                model's own, if it has one.
+            attachments: parts of extensions by name, trained for this model; the model's own others stay.
 
         Example:
             >>> model.save("exported", precision="bf16", defaults={"steps": 32})  # doctest: +SKIP
         """
         merged = {**self.defaults, **(defaults or {})}
-        policy = self.order_policy if order_policy is None else order_policy
+        for name in attachments or {}:
+            if name not in extension.attachments():
+                raise unknown("attachment", name, extension.attachments())
+        parts = {**self.attachments, **(attachments or {})}
         if "sampler" in merged:  # an unknown name is an error before anything is written
             sampler = SamplingParams.of({"sampler": merged["sampler"]})
-            choose_sampler(sampler, self.method, self.length, policy)
+            choose_sampler(sampler, self.method, self.length, parts)
         NativeFormat.check_target(Path(folder))
-        write_folder(replace(self, defaults=merged, order_policy=policy), folder, precision)
+        write_folder(replace(self, defaults=merged, attachments=parts), folder, precision)
 
     def save_pretrained(
         self,
@@ -615,7 +616,7 @@ def load(
     bundle = read_bundle(path if revision is None else _pinned(path, revision))
     bundle.method.to(target).serve(dtype, compile)
     return Model(
-        bundle.method, bundle.tokenizer, bundle.config, bundle.defaults, bundle.order_policy
+        bundle.method, bundle.tokenizer, bundle.config, bundle.defaults, bundle.attachments
     )
 
 

@@ -21,7 +21,6 @@ from unmask.likelihood.estimate import nats_by_row
 from unmask.methods.method import Serving, targets
 from unmask.model import Model
 from unmask.randomness import RowStream
-from unmask.runs.train_policy import drawn_places
 
 PAIRS = [("ab", "xyz"), ("c", "y"), ("bacb", "zzyx"), ("aa", "xy")]
 SOURCES = [source for source, _ in PAIRS]
@@ -227,6 +226,7 @@ def refused(call) -> str:
 
 
 def test_an_order_policy_reveals_no_eos_whose_place_the_length_gives():
+    drawn_places = pytest.importorskip("unmask.extensions.orders.train_policy").drawn_places
     model = model_of("mdlm, length")
     x, valid, given = batch(model)
     letters = x != model.tokenizer.vocabulary.eos_id

@@ -68,7 +68,7 @@ def test_measures_of_enhancers(beside):
     import numpy as np
 
     from benchmarks.dna import enhancers as dna_enhancers
-    from unmask.data.tokenizers.dna import reverse_complement
+    from unmask.extensions.dna.dna_tokenizer import reverse_complement
 
     random = np.random.default_rng(0)
     train = ["".join(random.choice(list("ACGT"), 200)) for _ in range(20)]

@@ -146,7 +146,6 @@ def test_a_missing_file_is_an_error_before_torch_is_imported():
         "train demo --init_from storeis": "no model 'storeis'; did you mean 'stories'?",
         "train demo --data.valid none": "no file or folder none",
         "generate storeis": "no model 'storeis'; did you mean 'stories'?",
-        "generate stories --prompt a --retrieve none": "no file or folder none",
         "fill runs/none a[MASK]": "no model 'runs/none': give a run folder",
         "edit stories none.txt --remask 0.1": "no file none.txt",
         "evaluate runs/none": "no model 'runs/none': give a run folder",

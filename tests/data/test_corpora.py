@@ -281,7 +281,7 @@ def test_missing_sources_are_refused(tmp_path):
         documents(write(tmp_path / "blank.txt", " \n<|endoftext|>\n\n"))
     (tmp_path / "folder").mkdir()
     with pytest.raises(
-        UnmaskError, match="no text, JSON, CSV, FASTA, Parquet or Arrow files in the folder"
+        UnmaskError, match="no text, JSON, CSV, Parquet or Arrow files in the folder"
     ):
         documents(tmp_path / "folder")
     with pytest.raises(UnmaskError, match="neither a file nor a folder"):

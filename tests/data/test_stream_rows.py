@@ -110,7 +110,7 @@ def test_an_invalid_position_is_refused(place):
 @pytest.fixture
 def words(monkeypatch) -> None:
     """A scheme of endless words."""
-    monkeypatch.setattr(SOURCES, "_entries", dict(SOURCES._entries))
+    monkeypatch.setattr(SOURCES, "_entries", {name: SOURCES[name] for name in SOURCES})
 
     @SOURCES.register("words:")
     class Words(Source):

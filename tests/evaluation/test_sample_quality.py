@@ -26,7 +26,6 @@ from unmask.evaluation.suites.sample_rows import Row, Setting, stored
 from unmask.evaluation.suites.sample_texts import _two_sets, real_texts
 from unmask.evaluation.suites.suite import Progress
 from unmask.likelihood.figure_text import with_interval
-from unmask.samplers.order_policy import OrderPolicy
 from unmask.samplers.sampler import SAMPLERS
 
 N, STEPS = 6, [2, 5]
@@ -311,8 +310,9 @@ def test_rows_of_other_conditions_are_measured_again(model, calls, tmp_path, oth
 
 
 def test_rows_of_another_order_policy_are_measured_again(model, calls, tmp_path):
+    policy = pytest.importorskip("unmask.extensions.orders.order_policy").OrderPolicy
     for prior in ("confidence", "random", "random"):
-        own = replace(model, order_policy=OrderPolicy(prior, model.digest))
+        own = replace(model, attachments={"order_policy": policy(prior, model.digest)})
         run_compare(own, file=tmp_path / "rows.jsonl", samplers=["learned_order"])
     assert len(calls) == 4  # two policies, two numbers of steps
 

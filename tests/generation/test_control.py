@@ -333,22 +333,6 @@ def test_the_least_likely_tokens_are_rewritten(model):
     assert strange <= {int(column) - 1 for column in hidden[0].nonzero()}
 
 
-def test_dna_is_edited_to_its_last_base_and_constrained_in_lower_case():
-    """Rows of the shipped model `dna` have no EOS."""
-    dna = unmask.load("dna", device="cpu")
-    assert len({result.text for result in dna.edit("A", sampler="gibbs", n=8)}) > 1
-    [result] = dna.generate(length=40, steps=8, ban=["aa"], include=["gattaca"])  # as prompts
-    assert "GATTACA" in result.text and "AA" not in result.text
-    text = "ACGT" * 257  # two rows
-    [result] = dna.edit(text, remask_span=(5, 8), steps=1)
-    assert (len(result.text), result.text[8:]) == (len(text), text[8:])
-    with pytest.raises(UnmaskError, match="reads it in several rows: its steps cannot be streamed"):
-        list(dna.stream(edit="ACGT" * 512, remask_span=(5, 8)))
-    first = next(iter(dna.stream(edit="ACGTACGT", remask_uncertain=8)))
-    hidden = first.changed | (first.tokens == dna.tokenizer.vocabulary.mask_id)
-    assert hidden.all() and hidden.numel() == 8
-
-
 def test_mistakes_are_reported_before_tokens_are_scored(model, monkeypatch):
     monkeypatch.setattr(model.method, "log_x_theta", None)
     for options in ({"sampler": "nope"}, {"temperature": -1.0}, {"regex": "a"}, {"seed": [1, 2]}):

@@ -21,7 +21,6 @@ from unmask.generation.edit import style_places
 from unmask.generation.guidance import ClassifierFree, ClassifierFreeVectors, ClassifierGuided
 from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.token_classifier import TokenClassifier
-from unmask.runs.train_policy import drawn_places
 from unmask.samplers.ancestral import Ancestral, FirstHitting
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -381,6 +380,7 @@ def test_a_style_of_a_long_text_keeps_the_rows_that_have_it(model):
 
 
 def test_an_order_policy_reveals_no_class_token(model):
+    drawn_places = pytest.importorskip("unmask.extensions.orders.train_policy").drawn_places
     x = torch.tensor([[model.tokenizer.labels["a"], *model.tokenizer.encode("ab")]])
     places = drawn_places(model, x, torch.ones_like(x, dtype=torch.bool), None)
     assert places.tolist() == [[False, True, True]]

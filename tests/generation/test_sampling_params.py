@@ -8,7 +8,8 @@ import pytest
 from unmask.cli import build_parser
 from unmask.config.values import read_option
 from unmask.errors import UnmaskError
-from unmask.generation.sampling_params import SamplingParams
+from unmask.generation.context import CONTEXT_SOURCES
+from unmask.generation.sampling_params import SamplingParams, attachment_options
 from unmask.integrations.lm_eval.model_args import Options
 from unmask.options import Option, options_of
 from unmask.play.controls import menu
@@ -21,19 +22,22 @@ from unmask.serve.schemas import Completing, Filling, Watching
 COMMANDS = {
     *("help", "model", "device", "json", "watch", "time", "precision", "compile", "out", "format"),
     *("prompt", "length", "stop", "text", "file", "remask", "remask_span", "remask_uncertain"),
-    *("style", "remask_style", "retrieve", "passages"),
+    *("style", "remask_style"),
 }
 
 
 def declared(surface: str) -> set[str]:
-    return {one.name for one in options_of(SamplingParams, surface)}
+    parts = attachment_options() if surface == "cli" else []
+    return {one.name for one in [*options_of(SamplingParams, surface), *parts]}
 
 
 @pytest.mark.parametrize("command", ["generate", "fill", "edit"])
 def test_the_command_line_has_the_declared_options_and_shows_their_help(command):
     parser = build_parser(["unmask.cli.commands.generate"])[1].choices[command]
     flags = {action.dest: action for action in parser._actions}
-    assert flags.keys() - COMMANDS == declared("cli")
+    kinds = [CONTEXT_SOURCES[name].Options for name in CONTEXT_SOURCES]
+    context = {one.name for kind in kinds for one in options_of(kind, "cli")}
+    assert flags.keys() - COMMANDS - context == declared("cli")
     for one in options_of(SamplingParams, "cli"):
         assert one.help and one.help in flags[one.name].help
         assert flags[one.name].default is argparse.SUPPRESS
@@ -73,7 +77,7 @@ def test_the_playground_has_a_control_for_each_declared_option(model):
 
 def test_an_option_of_the_python_api_only_is_in_no_other_interface():
     hidden = {one.name for one in options_of(SamplingParams) if not one.on}
-    assert hidden == {"batch", "allowed", "json_schema", "processors"}
+    assert hidden == {"batch", "allowed", "json_schema", "attachments", "processors"}
     assert get_args(get_type_hints(SamplingParams)["strategy"]) == STRATEGIES
 
 

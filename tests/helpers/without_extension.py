@@ -3,9 +3,9 @@ types and tests.
 
     python tests/helpers/without_extension.py NAME [--quick] [pytest arguments]
 
-The copy lacks `src/unmask/extensions/NAME`, `tests/extensions/NAME` and `docs/extensions/NAME.md`.
-It runs ruff, mypy and the fast tests, or with --quick the rules of the code base
-and a short smoke test.
+The copy lacks `src/unmask/extensions/NAME`, `tests/extensions/NAME`, `docs/extensions/NAME.md` and
+the tests of its benchmarks. It runs ruff, mypy and the fast tests, or with --quick the rules of the
+code base and a short smoke test.
 """
 
 import os
@@ -36,6 +36,7 @@ def places(name: str) -> list[str]:
         f"src/unmask/extensions/{name}",
         f"tests/extensions/{name}",
         f"docs/extensions/{name}.md",
+        f"tests/benchmarks/test_{name}_room.py",
     ]
 
 
@@ -44,7 +45,7 @@ def copy_without(name: str, folder: Path) -> None:
     if not (ROOT / places(name)[0]).is_dir():
         raise SystemExit(f"there is no extension {name}")
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
-    gone = tuple(place if place.endswith(".md") else f"{place}/" for place in places(name))
+    gone = tuple(place if "." in place else f"{place}/" for place in places(name))
     for file in filter(None, listed):
         if not file.startswith(gone) and (ROOT / file).is_file():
             target = folder / file

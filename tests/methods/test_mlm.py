@@ -1,12 +1,8 @@
 """The masked language model: 15% of the tokens, of which 80% are masked, 10% replaced, 10% kept."""
 
-import pytest
 import torch
 from builders import small_method
 
-import unmask
-from unmask.config.run_config import resolve
-from unmask.errors import UnmaskError
 from unmask.methods.method import targets
 from unmask.randomness import RowStream
 
@@ -49,27 +45,3 @@ def test_the_loss_is_the_cross_entropy_at_predicted_tokens(monkeypatch):
     logits[..., method.vocabulary.mask_id] = -torch.inf
     nats = torch.nn.functional.cross_entropy(logits.transpose(1, 2), X, reduction="none") / 0.15
     torch.testing.assert_close(found, nats * noise.predicted, rtol=1e-4, atol=1e-4)
-
-
-def test_a_diffusion_model_continues_from_it(tmp_path):
-    text = tmp_path / "x.fa"
-    text.write_text(">x\n" + "ACGGT" * 400)
-    settings = {"data.train": str(text), "data.cache": str(tmp_path / "cache"), "training.steps": 2}
-    settings |= {"data.tokenizer.kind": "dna", "data.packing": "windows", "data.length": 16}
-    settings |= {"backbone.width": 16, "backbone.depth": 1, "backbone.heads": 1}
-    settings |= {"training.batch": 4, "training.device": "cpu", "data.reverse_complement": 0.5}
-    first = resolve({}, settings | {"method": "mlm"})
-    model = unmask.train(first, tmp_path / "mlm", say=lambda line: None)
-    bound = model.perplexity()
-    assert bound.certificate == "none" and bound.tokens == 976
-    assert model.perplexity(estimator="pseudo").certificate == "pseudo"
-    with pytest.raises(UnmaskError, match="the method mlm writes no text"):
-        model.generate()
-    second = resolve({}, settings | {"method": "mdlm", "init_from": str(tmp_path / "mlm")})
-    lines: list[str] = []
-    other = unmask.train(second, tmp_path / "mdlm", say=lines.append)
-    assert other.perplexity(draws=2).certificate == "upper"
-    [filled] = other.fill("ACG[MASK:4]T", seed=1)
-    assert len(filled.text) == 8 and set(filled.text) <= set("ACGT")
-    [written] = other.generate(seed=1)
-    assert len(written.text) == 16 and set(written.text) <= set("ACGT")

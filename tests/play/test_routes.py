@@ -184,7 +184,7 @@ def test_alpha_is_the_schedules(client, model):
 
 
 def test_a_registered_sampler_is_in_the_menu(client, monkeypatch):
-    monkeypatch.setattr(SAMPLERS, "_entries", dict(SAMPLERS._entries))
+    monkeypatch.setattr(SAMPLERS, "_entries", {name: SAMPLERS[name] for name in SAMPLERS})
 
     @SAMPLERS.register("sleepy")
     @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from plugins import plugged
 
 import unmask
 from unmask.cli import main
+from unmask.data.tokenizers.tokenizer import TOKENIZERS
 from unmask.training.trainer import Trainer
 
 TEXTS = [
@@ -218,6 +219,7 @@ def test_an_encoder_and_a_decoder_read_pairs(runs, tmp_path, capsys):
         assert not torch.allclose(one[0, -1], two[0, -1])
 
 
+@pytest.mark.skipif("dna" not in TOKENIZERS, reason="this tree has no tokenizer of DNA")
 @pytest.mark.parametrize(
     "network",
     [

@@ -88,7 +88,9 @@ def test_typical_tokens_are_those_nearest_to_the_entropy(mass, kept):
 @pytest.fixture
 def evens(monkeypatch) -> list[torch.Size]:
     """A processor that excludes odd ids and, against the rule, allows all even ones. Returns the shapes of its rows."""
-    monkeypatch.setattr(LOGITS_PROCESSORS, "_entries", dict(LOGITS_PROCESSORS._entries))
+    monkeypatch.setattr(
+        LOGITS_PROCESSORS, "_entries", {name: LOGITS_PROCESSORS[name] for name in LOGITS_PROCESSORS}
+    )
     seen = []
 
     @LOGITS_PROCESSORS.register("evens")

@@ -181,7 +181,7 @@ class Memory(Logger):
 
 @pytest.fixture
 def memory(monkeypatch):
-    monkeypatch.setattr(LOGGERS, "_entries", dict(LOGGERS._entries))
+    monkeypatch.setattr(LOGGERS, "_entries", {name: LOGGERS[name] for name in LOGGERS})
     LOGGERS.register("memory")(Memory)
     Memory.failing, Memory.steps, Memory.closed = "", [], 0
     return Memory

@@ -1,14 +1,11 @@
 """Backbones: networks that map tokens to features, each with a linear head."""
 
 from unmask.backbones.backbone import BACKBONES, Backbone
-from unmask.backbones.caduceus import Caduceus
 from unmask.backbones.causal import Causal
 from unmask.backbones.compile import compile_backbone, compile_blocks, recompute_blocks
 from unmask.backbones.dit import DiT
 from unmask.backbones.encoder_decoder import EncoderDecoder
-from unmask.backbones.hyena import Hyena
 from unmask.backbones.layers.state import KVState
-from unmask.backbones.mamba import BiMamba, Mamba
 from unmask.backbones.pretrained import GPT2, Bert
 from unmask.backbones.relative_encoders import DeBERTa, MPNet
 
@@ -17,16 +14,12 @@ __all__ = [
     "GPT2",
     "Backbone",
     "Bert",
-    "BiMamba",
-    "Caduceus",
     "Causal",
     "DeBERTa",
     "DiT",
     "EncoderDecoder",
-    "Hyena",
     "KVState",
     "MPNet",
-    "Mamba",
     "compile_backbone",
     "compile_blocks",
     "recompute_blocks",

@@ -22,10 +22,8 @@ from unmask.version import __version__
 # the core's commands by module of `cli.commands`; a module is imported when one of its commands runs
 _COMMANDS = {
     "train": ("train", "config"),
-    "train_order": ("train-order",),
     "evaluate": ("evaluate",),
     "generate": ("generate", "fill", "edit"),
-    "score_variants": ("score-variants",),
     "report": ("report",),
     "harness": ("harness",),
     "play": ("play",),

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from unmask.errors import UnmaskError, unknown
 from unmask.generation.logits_processor import LOGITS_PROCESSORS, processor_options
-from unmask.generation.sampling_params import SamplingParams
+from unmask.generation.sampling_params import SamplingParams, attachment_options
 from unmask.options import Option, options_of
 
 T = TypeVar("T", int, float)
@@ -231,7 +231,7 @@ def add_sampling(parser: Parser) -> None:
     with the defaults of the Python API.
     """
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
-    add_options(parser, options_of(SamplingParams, "cli"), "sampling")
+    add_options(parser, [*options_of(SamplingParams, "cli"), *attachment_options()], "sampling")
     add_arithmetic(group)
     for name, options in processor_options("cli").items():
         parser.add_argument_group(name, LOGITS_PROCESSORS.summaries()[name])

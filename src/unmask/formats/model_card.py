@@ -146,7 +146,7 @@ def _front(bundle: Bundle, licence: str | None) -> str:
 
 def _use(name: str, facts: Mapping[str, Any]) -> str:
     """The section on usage, with the Auto classes if they can load the model."""
-    masked = METHODS[facts["method"]].capabilities.masked_lm and name not in shipped.NAMES
+    masked = METHODS[facts["method"]].capabilities.masked_lm and name not in shipped.known()
     prompt = '"SOURCE"' if facts.get("pairs") else "n=1"
     transformers = f"""
 

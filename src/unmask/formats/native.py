@@ -10,6 +10,7 @@ from unmask.bundle import Bundle
 from unmask.config.run_config import RunConfig, from_dict, load_recipe, resolve, to_dict
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.errors import UnmaskError, unknown
+from unmask.extension import attachments
 from unmask.files.storage import MANIFEST, Damaged, atomic_folder, read_json, verify, write_json
 from unmask.files.tensors import read_tensors, write_weights
 from unmask.files.untrusted import within
@@ -18,14 +19,12 @@ from unmask.formats.weights import expand, in_dtype, quantize, restored
 from unmask.generation.sampling_params import checked_defaults
 from unmask.methods.method import Method
 from unmask.runtime.device import PRECISIONS
-from unmask.samplers.order_policy import OrderPolicy
 from unmask.training.checkpoints.checkpoint import run_weights
 from unmask.training.lora import merged
 from unmask.vocabulary import Vocabulary
 
 STORED = (*PRECISIONS, "int8")  # precisions of stored weights
-POLICY = "order.safetensors"  # the order policy of a model that has one
-_FILES = {MANIFEST, "model.json", "model.safetensors", "tokenizer", POLICY}
+_FILES = {MANIFEST, "model.json", "model.safetensors", "tokenizer"}
 _CARD = {"README.md", "card.json"}
 
 
@@ -34,15 +33,13 @@ def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") ->
     whose files `check_target` looks at.
 
     bf16 rounds the weights and halves the size. int8 stores matrices in a quarter of the size. An
-    order policy must be trained for this model.
-    Its file then belongs to the weights as they are stored.
+    attachment must be trained for this model. Its file then belongs to the weights as they are stored.
     """
     target = Path(folder)
     if precision not in STORED:
         raise unknown("precision", precision, STORED)
-    policy = bundle.order_policy
-    if policy is not None:
-        bundle.check_policy(policy.digest)
+    for name, part in bundle.attachments.items():
+        bundle.check_attachment(name, part.digest)
     content = {"format": 1, "precision": precision, "config": to_dict(bundle.config)}
     if bundle.defaults:
         content["defaults"] = checked_defaults(bundle.defaults)
@@ -53,9 +50,11 @@ def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") ->
         write_weights(new, stored)
         write_json(new / "model.json", content)
         bundle.tokenizer.save(new / "tokenizer")
-        if policy is not None:
+        if bundle.attachments:
             method = _method(bundle.config, bundle.tokenizer.vocabulary, stored, precision, target)
-            policy.save(new / POLICY, replace(bundle, method=method).digest)
+            digest = replace(bundle, method=method).digest
+            for name, part in bundle.attachments.items():
+                part.save(new / attachments()[name].file, digest)
 
 
 def read_folder(folder: Path) -> Bundle:
@@ -74,13 +73,15 @@ def read_folder(folder: Path) -> Bundle:
     where, stored = folder / "model.safetensors", read_tensors(folder)
     method = _method(config, tokenizer.vocabulary, stored, precision, where)
     bundle = Bundle(method, tokenizer, config, defaults)
-    if POLICY not in read_json(
-        folder / MANIFEST
-    ):  # any other file of the name is no part of the model
-        return bundle
-    policy = OrderPolicy.load(folder / POLICY)
-    bundle.check_policy(policy.digest)
-    return replace(bundle, order_policy=policy)
+    listed = read_json(folder / MANIFEST)  # any other file of the name is no part of the model
+    found = {
+        name: kind.type.load(folder / kind.file)
+        for name, kind in attachments().items()
+        if kind.file in listed
+    }
+    for name, part in found.items():
+        bundle.check_attachment(name, part.digest)
+    return replace(bundle, attachments=found)
 
 
 def _method(
@@ -123,7 +124,8 @@ class NativeFormat(Format):
         """
         super().check_target(folder)
         names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-        if others := sorted(names - _FILES - _CARD):
+        known = {*_FILES, *(kind.file for kind in attachments().values())}
+        if others := sorted(names - known - _CARD):
             raise UnmaskError(
                 f"{folder} already exists and holds {others[0]!r}, which is no part of a model: "
                 "give another folder"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
+from unmask.extension import attachments
 from unmask.generation.constrain import constrained
 from unmask.generation.ending import end_sentences
 from unmask.generation.guidance import guided
@@ -25,7 +26,7 @@ from unmask.randomness import child_seed, row_seeds
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
 from unmask.samplers.core.token_sampler import TAIL, SamplingTask
 from unmask.samplers.length_first import LengthFirst, PredictedLength
-from unmask.samplers.sampler import Sampler
+from unmask.samplers.sampler import SAMPLERS, Sampler
 
 _CPU_BATCH_TOKENS = 512  # tokens of a batch; a larger one is not faster per token on a CPU
 
@@ -192,11 +193,14 @@ class Generator:
             self.sampling,
             bundle.method,
             min(self.job.openings, bundle.length),
-            bundle.order_policy,
+            bundle.attachments,
         )
-        own, trained_for = bundle.order_policy, sampler.unwrapped().trained_for
-        if own is None or trained_for != own.digest:  # its own policy was checked when it was read
-            bundle.check_policy(trained_for)
+        if trained_for := sampler.unwrapped().trained_for:
+            own = SAMPLERS.name_of(sampler.unwrapped())
+            for name, kind in attachments().items():
+                part = bundle.attachments.get(name)  # it was checked when it was read
+                if kind.sampler == own and (part is None or part.digest != trained_for):
+                    bundle.check_attachment(name, trained_for)
         outer = sampler
         if longest > bundle.length or sampler.windowed:
             outer = in_windows(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from unmask.bundle import Bundle
-from unmask.data.retrieval import context_ids
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
@@ -72,6 +71,28 @@ def rows_to_write(
         raise UnmaskError(f"the context is a text or a list of texts, not {context!r}")
     given = context_ids(bundle.tokenizer, passages, bundle.length // 2)
     return _continuations(bundle.tokenizer, first, listed, sampling.n, length, stop, given)
+
+
+def context_ids(tokenizer: Tokenizer, passages: Sequence[str], most: int) -> list[int]:
+    """The tokens of passages before a prompt, best passage last, each with an end.
+
+    Args:
+        tokenizer: the tokenizer.
+        passages: the passages, best first.
+        most: the most tokens. The last passage that fits in part is cut.
+
+    Returns:
+        The ids.
+    """
+    eos = tokenizer.vocabulary.eos_id
+    ids: list[int] = []
+    for passage in passages:
+        room = most - len(ids)
+        if room < 2:
+            break
+        if own := tokenizer.encode(passage)[: room - 1]:
+            ids = [*own, *([] if eos is None else [eos]), *ids]
+    return ids
 
 
 def prompt_list(prompts: Prompts) -> list[Prompt]:

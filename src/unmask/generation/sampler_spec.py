@@ -1,28 +1,32 @@
 """Samplers from a text such as "NAME:field=value,…", and the choice of one for a method."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 from unmask.config.values import read_option
 from unmask.errors import UnmaskError, unknown
+from unmask.extension import attachments
 from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.method import METHODS, Method
 from unmask.options import Option, options_of
 from unmask.samplers.core.time_grid import given_times
-from unmask.samplers.order_policy import OrderPolicy
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
-_OF_MODEL = ("lead", "end", "policy")  # fields that a text cannot set
+_OF_MODEL = ("lead", "end")  # fields that a text cannot set
 
 
 def choose_sampler(
-    sampling: SamplingParams, method: Method, openings: int, policy: OrderPolicy | None = None
+    sampling: SamplingParams,
+    method: Method,
+    openings: int,
+    attached: Mapping[str, Any] | None = None,
 ) -> Sampler:
     """The sampler of the options, or the method's default sampler.
 
-    The default number of steps is `openings`, unless `grid` lists the times. `policy` is the model's own
-    order policy, for a sampler that is given by name.
+    The default number of steps is `openings`, unless `grid` lists the times. `attached` are the
+    model's own attachments, for a sampler that is given by name.
     """
     if not method.capabilities.generate:
         raise UnmaskError(
@@ -38,9 +42,9 @@ def choose_sampler(
     else:
         options = {"steps": sampling.steps, "grid": sampling.grid}
         grid_options = {name: value for name, value in options.items() if value is not None}
-        chosen = read_sampler(chosen or default, grid_options, openings, default, policy)
-    if sampling.order_policy is not None:
-        chosen = _with_policy(chosen, sampling.order_policy)
+        chosen = read_sampler(chosen or default, grid_options, openings, default, attached)
+    for name, part in sampling.attachments.items():
+        chosen = _with_attachment(chosen, name, part)
     if not _suits(chosen.unwrapped(), method):
         raise UnmaskError(
             f"the method {METHODS.name_of(method)} cannot use this sampler: give {default} or none"
@@ -48,13 +52,15 @@ def choose_sampler(
     return chosen
 
 
-def _with_policy(sampler: Sampler, policy: OrderPolicy) -> Sampler:
-    """The sampler learned_order with a policy; an error for another sampler."""
-    if SAMPLERS.name_of(sampler) != "learned_order":
-        raise UnmaskError("order_policy is for another sampler: give sampler learned_order")
-    if not isinstance(policy, OrderPolicy):
-        raise UnmaskError(f"{policy!r} is no order policy: give OrderPolicy.load(file)")
-    return replace(cast(Any, sampler), policy=policy)
+def _with_attachment(sampler: Sampler, name: str, part: Any) -> Sampler:
+    """The sampler with an attachment; an error for a sampler that does not use it."""
+    kind = attachments()[name]
+    if SAMPLERS.name_of(sampler) != kind.sampler:
+        raise UnmaskError(f"{name} is for another sampler: give sampler {kind.sampler}")
+    if not isinstance(part, kind.type):
+        words, own = name.replace("_", " "), kind.type.__name__
+        raise UnmaskError(f"{part!r} is no {words}: give {own}.load(file)")
+    return replace(cast(Any, sampler), **{kind.field: part})
 
 
 def suitable_samplers(method: Method | type[Method]) -> list[str]:
@@ -78,7 +84,7 @@ def read_sampler(
     grid_options: dict[str, Any],
     openings: int,
     default: str,
-    policy: OrderPolicy | None = None,
+    attached: Mapping[str, Any] | None = None,
 ) -> Sampler:
     """A sampler from `NAME` or `NAME:field=value,…`.
 
@@ -87,7 +93,7 @@ def read_sampler(
         grid_options: Given values of steps and grid.
         openings: Default number of steps.
         default: Default inner sampler.
-        policy: Order policy of `learned_order`.
+        attached: Attachments of the model, by name.
     """
     name, _, rest = spec.partition(":")
     known = {one.name: one for one in sampler_options(name)}
@@ -103,7 +109,7 @@ def read_sampler(
         inner = given.pop("inner", default)
         if inner.partition(":")[0] == name:
             raise UnmaskError(f"{name} cannot be its own inner sampler: give another inner")
-        values["inner"] = read_sampler(inner, inner_options, openings, default, policy)
+        values["inner"] = read_sampler(inner, inner_options, openings, default, attached)
     values |= {
         field: read_option(replace(known[field], name=f"{name}:{field}"), text)
         for field, text in given.items()
@@ -115,14 +121,16 @@ def read_sampler(
     if "steps" in known and "steps" not in values:
         times = given_times(values.get("grid", "uniform"))
         values["steps"] = max(openings, 1) if times is None else len(times) - 1
-    if name == "learned_order" and policy is not None:
-        values["policy"] = policy
+    for part, kind in attachments().items():
+        if kind.sampler == name and part in (attached or {}):
+            values[kind.field] = (attached or {})[part]
     return SAMPLERS.build(name, **values)
 
 
 def sampler_options(name: str) -> list[Option]:
     """The fields that "NAME:field=value" can set; others belong to the model."""
-    return [one for one in options_of(SAMPLERS[name]) if one.name not in _OF_MODEL]
+    parts = [kind.field for kind in attachments().values() if kind.sampler == name]
+    return [one for one in options_of(SAMPLERS[name]) if one.name not in (*_OF_MODEL, *parts)]
 
 
 def spelled_samplers() -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from unmask.errors import UnmaskError, unknown
+from unmask.extension import attachments
 from unmask.generation.logits_processor import (
     LOGITS_PROCESSORS,
     flat_options,
@@ -20,10 +21,9 @@ from unmask.options import Option, check_options, option, options_of
 
 if TYPE_CHECKING:
     from unmask.bundle import Bundle
-    from unmask.samplers.order_policy import OrderPolicy
     from unmask.samplers.sampler import Sampler
 else:  # their modules import torch, and no surface parses values of these types
-    Bundle = OrderPolicy = Sampler = Any
+    Bundle = Sampler = Any
 
 Length = int | Literal["auto"] | None
 MOST_TOKENS = 2**20  # tokens of the longest text
@@ -125,11 +125,8 @@ class SamplingParams:
         help="labelled model for classifier guidance, by its gradient",
         on=("cli",),
     )
-    order_policy: OrderPolicy | None = option(
-        None,
-        metavar="FILE",
-        help="policy of 'unmask train-order', which chooses the positions to write in each step",
-        on=("cli",),
+    attachments: Mapping[str, Any] = option(
+        {}, help="parts of extensions that a sampler uses, by name", on=()
     )
     processors: Mapping[str, Mapping[str, Any]] = option(
         {}, help="fields of logits processors, by the processor's name", on=()
@@ -170,10 +167,13 @@ class SamplingParams:
         known = {one.name: one for one in options_of(cls)}
         values: dict[str, Any] = {}
         processors: dict[str, dict[str, Any]] = {}
+        parts = dict(options.get("attachments", {}))
         for name, value in flat_options(options).items():
             processor, dot, field = name.partition(".")
             if dot and processor in LOGITS_PROCESSORS:
                 processors.setdefault(processor, {})[field] = value
+            elif name in attachments():
+                parts[name] = value
             elif name in known:
                 values[name] = read_option(known[name], value)
             elif name in LOGITS_PROCESSORS:
@@ -185,7 +185,7 @@ class SamplingParams:
             else:
                 fields = {one.name for one in chain(*processor_options().values())}
                 raise unknown("option", name, {*known, *others, *fields} - {name})
-        return cls(**values, processors=processors)
+        return cls(**{**values, "attachments": parts}, processors=processors)
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -211,7 +211,7 @@ class SamplingOptions(TypedDict, total=False):
     label: str | None
     guidance: float | None
     guide: Bundle | None
-    order_policy: OrderPolicy | None
+    attachments: Mapping[str, Any]
     processors: Mapping[str, Mapping[str, Any]]
 
 
@@ -228,9 +228,19 @@ SYNONYMS = {
 }
 
 
+def attachment_options() -> list[Option]:
+    """The options of attachments; on the command line their value is a file."""
+    return [
+        Option(name, Any, None, kind.help, metavar="FILE", on=("cli",))
+        for name, kind in attachments().items()
+    ]
+
+
 def sampling_options(surface: str) -> list[Option]:
-    """The options of one surface: the sampling options, then those of logits processors as NAME.field."""
-    return [*options_of(SamplingParams, surface), *chain(*processor_options(surface).values())]
+    """The options of one surface: sampling options, attachments, logits processors as NAME.field."""
+    parts = [one for one in attachment_options() if surface in one.on]
+    processors = chain(*processor_options(surface).values())
+    return [*options_of(SamplingParams, surface), *parts, *processors]
 
 
 # options for which a model may have defaults, beside those of logits processors

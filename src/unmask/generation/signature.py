@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from unmask.generation.sampling_params import SamplingParams
+from unmask.generation.sampling_params import SamplingParams, attachment_options
 from unmask.options import Option, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,7 +34,9 @@ def with_sampling_options(function: F) -> F:
         >>> "temperature" in inspect.signature(Model.generate).parameters
         True
     """
-    options = [one for one in options_of(SamplingParams) if one.name != "processors"]
+    groups = ("attachments", "processors")
+    options = [one for one in options_of(SamplingParams) if one.name not in groups]
+    options += attachment_options()
     own = inspect.signature(function)
     named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
     more = [

@@ -33,7 +33,7 @@ def summaries() -> dict[str, str]:
 
 
 def _files() -> dict[str, Path]:
-    folders = (*(each.recipes for each in extensions()), _FOLDER)
+    folders = (*(each.folder / "recipes" for each in extensions()), _FOLDER)
     return {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
 
 

@@ -14,10 +14,8 @@ from unmask.samplers.latent_samplers import (
     LatentDDIM,
     SimplexBlocks,
 )
-from unmask.samplers.learned_order import LearnedOrder
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.length_first import LengthFirst
-from unmask.samplers.order_policy import OrderPolicy
 from unmask.samplers.refine import Refine
 from unmask.samplers.remasking import PredictorCorrector, Remask
 from unmask.samplers.sampler import SAMPLERS, Sampler
@@ -42,11 +40,9 @@ __all__ = [
     "LatentAncestral",
     "LatentClamped",
     "LatentDDIM",
-    "LearnedOrder",
     "LeftToRight",
     "LengthFirst",
     "Margin",
-    "OrderPolicy",
     "PredictorCorrector",
     "Refine",
     "Remask",

@@ -6,16 +6,27 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
+from unmask.extension import extensions
 
-NAMES = ("stories", "stories-ar", "wiki", "code", "dna")
+NAMES = ("stories", "stories-ar", "wiki", "code")
 MODEL, CARD = "model.json", "card.json"
 _MODEL_FILES = (MODEL, "config.yaml")  # an exported folder has the first, a run folder the second
 _FOLDER = Path(__file__).parent
 
 
+def known() -> dict[str, Path]:
+    """The folder of each model that ships with a complete package, of the core and of extensions."""
+    folders = {name: _FOLDER / name for name in NAMES}
+    for extension in extensions():
+        for name in extension.models:
+            own = extension.folder / "shipped" / name
+            folders[name] = own if own.is_dir() else _FOLDER / name
+    return folders
+
+
 def names() -> list[str]:
     """Names of the shipped models that this installation has."""
-    return [name for name in NAMES if (_FOLDER / name / MODEL).is_file()]
+    return [name for name, path in known().items() if (path / MODEL).is_file()]
 
 
 def folder(name: str) -> Path:
@@ -25,7 +36,7 @@ def folder(name: str) -> Path:
             f"the model {name!r} ships with unmask, but this installation was built without it: "
             f"install a complete package, or train the model ('unmask train {recipe(name)}')"
         )
-    return _FOLDER / name
+    return known()[name]
 
 
 def recipe(name: str) -> str:
@@ -41,7 +52,7 @@ def twin(name: str) -> str | None:
 def locate(model: str | Path) -> Path:
     """The folder of a model: a path, or a shipped model's name if no model is at that path."""
     path = Path(model)
-    if str(model) in NAMES and not any((path / file).is_file() for file in _MODEL_FILES):
+    if str(model) in known() and not any((path / file).is_file() for file in _MODEL_FILES):
         return folder(str(model))
     if not path.is_dir():
         shipped = ", ".join(names()) or "none in this installation"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unmask.cli.parser import Commands, Parser, add_examples, given
 from unmask.errors import UnmaskError
+from unmask.extension import attachments
 from unmask.files.storage import check_place
 
 OWN, HUB = "unmask", "huggingface"  # formats that have options of their own
@@ -35,13 +36,14 @@ def _add_export(commands: Commands) -> None:
         metavar="NAME=VALUE",
         help="default of a sampling option of the model, such as length=200 or steps=32; repeatable",
     )
-    parser.add_argument(
-        "--order-policy",
-        type=Path,
-        default=argparse.SUPPRESS,
-        metavar="FILE",
-        help="policy of 'unmask train-order' to add, for the sampler learned_order",
-    )
+    for name, kind in attachments().items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=Path,
+            default=argparse.SUPPRESS,
+            metavar="FILE",
+            help=kind.stored,
+        )
     _add_format(parser)
     parser.add_argument(
         "--onnx",
@@ -104,15 +106,15 @@ def _add_format(parser: Parser) -> None:
 
 
 def export(args: Namespace) -> None:
-    options = given(args, "precision", "order_policy")
+    options = given(args, "precision", *attachments())
     if hasattr(args, "default"):
         options["defaults"] = dict(map(_pair, args.default))
     if args.folder is None and args.onnx is None:
         raise UnmaskError("the export has no target: give FOLDER or --onnx FILE")
     if (args.format != OWN or args.folder is None) and options:
-        raise UnmaskError(
-            f"--precision, --default and --order-policy are for a folder of format {OWN}: leave them out"
-        )
+        *flags, last = ("precision", "default", *attachments())
+        named = f"--{', --'.join(flags)} and --{last}".replace("_", "-")
+        raise UnmaskError(f"{named} are for a folder of format {OWN}: leave them out")
     if args.format != OWN and args.folder is None:
         raise UnmaskError(f"--format {args.format} has no folder to write to: give FOLDER")
     if args.onnx is not None:
@@ -122,10 +124,10 @@ def export(args: Namespace) -> None:
     from unmask.formats.format import FORMATS
     from unmask.model import load
 
-    if "order_policy" in options:
-        from unmask.samplers.order_policy import OrderPolicy
-
-        options["order_policy"] = OrderPolicy.load(options["order_policy"])
+    parts = {name: options.pop(name) for name in attachments() if name in options}
+    if parts:
+        loaded = {name: attachments()[name].type.load(path) for name, path in parts.items()}
+        options["attachments"] = loaded
     model = load(args.model)
     if args.onnx is not None:
         from unmask.integrations import onnx

@@ -20,23 +20,25 @@ from unmask.cli.parser import (
     Parser,
     add_examples,
     add_model,
+    add_options,
     add_sampling,
     given,
     group_of,
 )
-from unmask.data.sources.fasta import SUFFIXES
+from unmask.data.sources.registered_forms import FILE_FORMS
 from unmask.errors import UnmaskError
+from unmask.extension import attachments
 from unmask.files.storage import check_place, replace
+from unmask.generation.context import CONTEXT_SOURCES, ContextSource
 from unmask.generation.sampling_params import sampling_options
+from unmask.options import Option, options_of
 
 if TYPE_CHECKING:
-    from unmask.data.retrieval import Retriever
     from unmask.generation.generator import Result
     from unmask.model import Model
+    from unmask.vocabulary import Vocabulary
 
-_FORMATS = ("text", "json", "fasta")
 _ENDINGS = {".txt": "text", ".json": "json", ".jsonl": "json"}
-_WIDTH = 60  # bases in a line of FASTA
 _GAP = re.compile(r"\[MASK(?::\d+)?\]")
 
 
@@ -66,21 +68,13 @@ def _add_generate(commands: Commands) -> None:
         default=argparse.SUPPRESS,
         help="draw no EOS: fill the whole length",
     )
-    group = parser.add_argument_group("retrieval")
-    group.add_argument(
-        "--retrieve",
-        metavar="SOURCE",
-        help="file or folder; its paragraphs that fit the prompt best (BM25) precede the prompt as context",
-    )
-    group.add_argument(
-        "--passages", type=int, metavar="K", help="most paragraphs of the context (8)"
-    )
+    for source, options in _context_options().items():
+        add_options(parser, options, source)
     add_sampling(parser)
     _add_output(parser)
     add_examples(
         parser,
         'unmask generate stories --prompt "Tom has" --n 3 --temperature 0.8',
-        'unmask generate wiki --prompt "The river" --retrieve notes/ --passages 4',
         "unmask generate runs/demo --sampler confidence --steps 16 --watch",
     )
     parser.set_defaults(execute=generate)
@@ -149,9 +143,9 @@ def _add_output(parser: Parser) -> None:
     )
     group.add_argument(
         "--format",
-        choices=_FORMATS,
-        help="text, json or fasta; by default that of the file's ending, and fasta for texts of a "
-        "model of DNA",
+        choices=("text", "json", *_written_forms()),
+        help=f"{', '.join(('text', 'json', *_written_forms()))}; by default that of the file's ending, or of the "
+        "model's tokens",
     )
 
 
@@ -159,18 +153,16 @@ def generate(args: Namespace) -> None:
     options = given(args, "stop")
     if hasattr(args, "length"):
         options["length"] = _length(args.length)
-    if args.retrieve is not None:
+    source = _chosen_source(args)
+    if source is not None:
+        option = _context_options()[source[0]][0].name
         if not args.prompt:
             raise UnmaskError(
-                "--retrieve searches with the prompt, and there is none: give --prompt"
+                f"--{option} searches with the prompt, and there is none: give --prompt"
             )
         if args.watch and len(args.prompt) > 1:
             raise UnmaskError("--watch shows the texts of one context: give one --prompt")
-        if args.passages is not None and args.passages < 1:
-            raise UnmaskError(f"--passages must be 1 or more, not {args.passages}")
-    elif args.passages is not None:
-        raise UnmaskError("--passages counts passages of --retrieve: give --retrieve too")
-    _write(args, "generate", args.prompt, options)
+    _write(args, "generate", args.prompt, options, source=source)
 
 
 def fill(args: Namespace) -> None:
@@ -201,12 +193,15 @@ def _write(
     options: dict[str, Any],
     render: Callable[["Result"], Any] = str,
     separator: str = "\n",
+    source: tuple[str, Any] | None = None,
 ) -> None:
-    """Calls the model's method `verb` and shows its texts: plain, as JSON or FASTA, or step by step.
+    """Calls the model's method `verb` and shows its texts: plain, in another form, or step by step.
 
     In a terminal a single text is shown step by step by default: its first tokens appear after one step.
     """
     _check_output(args)
+    if source is not None:
+        _check_sources(*source)
     model = _loaded(args, options)
     if not args.json:
         _announce_windows(model, options.get("length"))
@@ -214,12 +209,14 @@ def _write(
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
     watchable = not (several or args.json or args.out or args.format) and render is str
     if args.watch or (args.watch is None and watchable and _interactive()):
+        if source is not None:
+            options["context"] = _passages(_opened(model, *source), args.prompt[0])
         _watch(args, model, {**arguments, **options})
         return
-    retrieves = getattr(args, "retrieve", None) is not None
-    texts = _with_context(model, args) if retrieves else partial(model.texts, **arguments)
-    dna = verb == "generate" and model.tokenizer.vocabulary.complement_ids is not None
-    form = _format(args, dna)
+    texts: Callable[..., Iterator["Result"]] = partial(model.texts, **arguments)
+    if source is not None:
+        texts = _with_context(model, args.prompt, _opened(model, *source))
+    form = _format(args, model.tokenizer.vocabulary if verb == "generate" else None)
     _print(args, partial(texts, **options), form, options.get("label"), render, separator)
 
 
@@ -232,8 +229,6 @@ def _check_output(args: Namespace) -> None:
     if args.out is not None:
         check_place(args.out)
     check_model(args.model)
-    if getattr(args, "retrieve", None) is not None:
-        check_source(args.retrieve)
 
 
 def _loaded(args: Namespace, options: dict[str, Any]) -> "Model":
@@ -244,11 +239,10 @@ def _loaded(args: Namespace, options: dict[str, Any]) -> "Model":
     options |= given(args, *(one.name for one in sampling_options("cli")))
     if "guide" in options:
         options["guide"] = load(options["guide"], **given(args, "device"))
-    if "order_policy" in options:
-        from unmask.samplers.order_policy import OrderPolicy
-
-        options["order_policy"] = OrderPolicy.load(options["order_policy"])
-        options.setdefault("sampler", "learned_order")
+    for name, kind in attachments().items():
+        if name in options:
+            options[name] = kind.type.load(options[name])
+            options.setdefault("sampler", kind.sampler)
     return model
 
 
@@ -257,8 +251,6 @@ def _watch(args: Namespace, model: "Model", options: dict[str, Any]) -> None:
     from unmask.generation.display import watch
 
     clock = Stopwatch()
-    if getattr(args, "retrieve", None) is not None:
-        options["context"] = _passages(_retriever(model, args), args.prompt[0], args)
     last = watch(
         model.stream(**options),
         model.tokenizer,
@@ -291,8 +283,8 @@ def _print(
         line = result.text
         if form == "json":
             line = json.dumps(asdict(result))
-        elif form == "fasta":
-            line = fasta_record(result, len(written), label)
+        elif form in FILE_FORMS:
+            line = FILE_FORMS[form].record(result.text, len(written), result.seed, label)
         if args.out is not None:
             lines.append(line)
         elif form == "text":
@@ -318,61 +310,73 @@ def _announce_windows(model: "Model", length: Any) -> None:
         )
 
 
-def _with_context(model: "Model", args: Namespace) -> Callable[..., Iterator["Result"]]:
-    """A function with the arguments of `texts`; each prompt gets the paragraphs that fit it best."""
+def _with_context(
+    model: "Model", prompts: list[str], source: ContextSource
+) -> Callable[..., Iterator["Result"]]:
+    """A function with the arguments of `texts`; each prompt gets the passages that fit it best."""
     from unmask.randomness import row_seeds
 
-    retriever = _retriever(model, args)
-
     def texts(seed: int = 0, n: int = 1, **options: Any) -> Iterator["Result"]:
-        seeds = row_seeds(seed, n * len(args.prompt))  # as without retrieval
-        for number, prompt in enumerate(args.prompt):
-            own = {"context": _passages(retriever, prompt, args), "n": n, **options}
+        seeds = row_seeds(seed, n * len(prompts))  # as without context
+        for number, prompt in enumerate(prompts):
+            own = {"context": _passages(source, prompt), "n": n, **options}
             yield from model.texts([prompt], seed=seeds[n * number : n * (number + 1)], **own)
 
     return texts
 
 
-def _retriever(model: "Model", args: Namespace) -> "Retriever":
-    from unmask.data.retrieval import Retriever
+def _context_options() -> dict[str, list[Option]]:
+    """The options of each context source, by its name."""
+    return {name: options_of(CONTEXT_SOURCES[name].Options, "cli") for name in CONTEXT_SOURCES}
 
+
+def _chosen_source(args: Namespace) -> tuple[str, Any] | None:
+    """The name and the checked options of the context source that the user chose, if any."""
+    for name, options in _context_options().items():
+        if own := given(args, *(one.name for one in options)):
+            return name, CONTEXT_SOURCES[name].Options(**own)
+    return None
+
+
+def _check_sources(name: str, options: Any) -> None:
+    for one in _context_options()[name]:
+        if one.metavar == "SOURCE":
+            check_source(getattr(options, one.name))
+
+
+def _opened(model: "Model", name: str, options: Any) -> ContextSource:
+    """The context source of a name."""
     if model.conditional:
-        raise UnmaskError("a model of pairs reads a source and no context: leave --retrieve out")
-    return Retriever.of(args.retrieve)
+        option = _context_options()[name][0].name
+        raise UnmaskError(f"a model of pairs reads a source and no context: leave --{option} out")
+    return CONTEXT_SOURCES.build(name, options=options)
 
 
-def _passages(retriever: "Retriever", prompt: str, args: Namespace) -> list[str]:
+def _passages(source: ContextSource, prompt: str) -> list[str]:
     """The passages for a prompt; prints a line if there is none."""
-    found = retriever.search(prompt, args.passages or 8)
+    found = source.passages(prompt)
     if not found:
-        print(
-            f"no passage of {args.retrieve} shares a word with {prompt[:40]!r}: the text has no context",
-            file=sys.stderr,
-        )
+        print(source.without(prompt), file=sys.stderr)
     return found
 
 
-def _format(args: Namespace, dna: bool) -> str:
-    """The format of the output: json, fasta or text."""
+def _written_forms() -> list[str]:
+    """The registered forms of files that texts can be written in."""
+    return [name for name in FILE_FORMS if FILE_FORMS[name].writes]
+
+
+def _format(args: Namespace, vocabulary: "Vocabulary | None") -> str:
+    """The format of the output: json, text or a registered form, by default that of the vocabulary."""
     if args.json:
         return "json"
+    if args.format:
+        return str(args.format)
     ending = args.out.suffix.lower() if args.out is not None else ""
-    by_ending = "fasta" if ending in SUFFIXES else _ENDINGS.get(ending)
-    return args.format or by_ending or ("fasta" if dna and not ending else "text")
-
-
-def fasta_record(result: "Result", number: int, label: str | None) -> str:
-    """A generated sequence as a FASTA record, with lines of 60 bases.
-
-    Args:
-        result: the sequence.
-        number: the number in the record's name, from 1.
-        label: the class label that it was generated for, if any.
-    """
-    about = "" if label is None else f" label={label}"
-    text = result.text
-    body = [text[start : start + _WIDTH] for start in range(0, len(text), _WIDTH)]
-    return "\n".join([f">sequence_{number} length={len(text)} seed={result.seed}{about}", *body])
+    forms = {name: FILE_FORMS[name] for name in _written_forms()}
+    fitting = [name for name, form in forms.items() if ending in form.suffixes]
+    if not ending and vocabulary is not None:
+        fitting = [name for name, form in forms.items() if form.suits(vocabulary)]
+    return _ENDINGS.get(ending) or next(iter(fitting), "text")
 
 
 def _interactive() -> bool:

@@ -63,7 +63,7 @@ def models(args: Namespace) -> None:
         return
     if installed:
         _show(facts)
-    for name in shipped.NAMES:
+    for name in shipped.known():
         if name not in installed:
             recipe = shipped.recipe(name)
             print(f"{name} is not in this installation; 'unmask train {recipe}' trains it")

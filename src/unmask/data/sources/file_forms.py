@@ -1,4 +1,4 @@
-"""The form of a file by its content: text, JSON, a table, FASTA, Parquet, Arrow or an archive."""
+"""The form of a file by its content: text, JSON, a table, Parquet, Arrow, an archive or a registered form."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-from unmask.data.sources.fasta import SUFFIXES, TWO_BIT, is_fasta
 from unmask.data.sources.line_reader import DAMAGE, decompressed, format_suffix, opened, readable
+from unmask.data.sources.registered_forms import FILE_FORMS, registered_form
 from unmask.errors import UnmaskError
 
 TEXT = (".txt", ".text", ".md", ".rst")
@@ -30,7 +30,6 @@ _FORMS = {
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
     b"\xff\xff\xff\xff": "arrow",  # a stream of record batches, as `save_to_disk` writes it
-    **dict.fromkeys(TWO_BIT, "2bit"),
 }
 _OTHERS = {  # files that people take for text; other binary files are refused as no UTF-8
     b"%PDF-": "a PDF file",
@@ -46,12 +45,12 @@ _OTHERS = {  # files that people take for text; other binary files are refused a
 
 def known_name(name: str) -> bool:
     """True if a file in a folder or archive is read. A file that the user names is always read."""
-    known = TEXT + JSON_LINES + BINARY + TABLES + ARCHIVES + SUFFIXES + (".2bit",)
-    return format_suffix(Path(name)) in known
+    suffix, known = format_suffix(Path(name)), TEXT + JSON_LINES + BINARY + TABLES + ARCHIVES
+    return suffix in known or any(suffix in FILE_FORMS[form].suffixes for form in FILE_FORMS)
 
 
 def form_of(path: Path) -> str:
-    """The form of a file: text, json, array, fasta, 2bit, .csv, .tsv, parquet, arrow, zip or tar."""
+    """The form of a file: text, json, array, .csv, .tsv, parquet, arrow, zip, tar, or a registered one."""
     with readable(path):
         state = path.stat()
         return _form(path, state.st_size, state.st_mtime_ns)
@@ -70,7 +69,8 @@ def form_by_content(head: bytes, name: str, suffix: str) -> str:
 
     A binary file that holds no text raises an error that names its kind.
     """
-    for magic, form in _FORMS.items():
+    registered = {magic: form for form in FILE_FORMS for magic in FILE_FORMS[form].magic}
+    for magic, form in {**_FORMS, **registered}.items():
         if head.startswith(magic):
             return form
     if head[257:262] == b"ustar":
@@ -82,8 +82,8 @@ def form_by_content(head: bytes, name: str, suffix: str) -> str:
             raise UnmaskError(f"{name} is {kind}: give UTF-8 text, JSON, CSV, Parquet or Arrow")
     if suffix in TABLES:
         return suffix
-    if suffix in SUFFIXES or (suffix not in TEXT and is_fasta(head)):
-        return "fasta"
+    if other := registered_form(suffix, b"" if suffix in TEXT else head):
+        return other
     if suffix in BINARY:
         return suffix.removeprefix(".")  # its reader raises the error
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()

@@ -156,9 +156,7 @@ def _text_files(folder: Path) -> list[Path]:
     )
     paths = sorted(path for path in visible if path.is_file() and known_name(path.name))
     if not paths:
-        raise UnmaskError(
-            f"no text, JSON, CSV, FASTA, Parquet or Arrow files in the folder {folder}"
-        )
+        raise UnmaskError(f"no text, JSON, CSV, Parquet or Arrow files in the folder {folder}")
     return paths
 
 

@@ -1,4 +1,4 @@
-"""Reads the documents of one file: text, JSON, CSV, FASTA, Parquet, Arrow, or an archive of these."""
+"""Reads the documents of one file: text, JSON, CSV, Parquet, Arrow, a registered form, or an archive."""
 
 import csv
 import hashlib
@@ -13,7 +13,6 @@ from typing import Any
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.documents.separation import documents_of
-from unmask.data.sources.fasta import check_bgzip, genome_documents, read_fasta, read_two_bit
 from unmask.data.sources.file_forms import form_of, members, opened_member
 from unmask.data.sources.line_reader import (
     DAMAGE,
@@ -23,6 +22,7 @@ from unmask.data.sources.line_reader import (
     opened,
     readable,
 )
+from unmask.data.sources.registered_forms import FILE_FORMS
 from unmask.errors import UnmaskError
 from unmask.imports import extra
 
@@ -44,7 +44,7 @@ def has_fields(path: Path) -> bool:
             name, content = next(inside)
             with opened_member(content, name) as (_, form):
                 pass
-    return form not in ("text", "fasta", "2bit")
+    return form != "text" and form not in FILE_FORMS
 
 
 def digest_of(path: Path, digests: dict[Path, str]) -> str:
@@ -70,11 +70,11 @@ def read_documents(
                     yield from _read_form(stream, name, inner, fields, faults)
     elif form in ("parquet", "arrow"):
         yield from _read_form(path, str(path), form, fields, faults)
-    elif form == "2bit":
-        yield from genome_documents(read_two_bit(path), str(path), fields, faults)
+    elif form in FILE_FORMS and FILE_FORMS[form].magic:
+        yield from FILE_FORMS[form].documents(path, str(path), fields, faults)
     else:
-        if form == "fasta":
-            check_bgzip(path)
+        if form in FILE_FORMS:
+            FILE_FORMS[form].check(path)
         with opened(path, digests) as stream:
             yield from _read_form(stream, str(path), form, fields, faults)
 
@@ -91,8 +91,8 @@ def _read_form(
         return _read_json_lines(stream, name, fields, faults)
     if form == "array":
         return _read_json_array(stream, name, fields, faults)
-    if form == "fasta":
-        return genome_documents(read_fasta(stream, name), name, fields, faults)
+    if form in FILE_FORMS and not FILE_FORMS[form].magic:
+        return FILE_FORMS[form].documents(stream, name, fields, faults)
     if form in _TABLES:
         return _read_table(stream, name, form, fields, faults)
     if form != "text":

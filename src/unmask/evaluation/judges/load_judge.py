@@ -40,7 +40,7 @@ def load_judge(
         device: Device of the judge.
         prefix: Token before every text; by default `usual_prefix` of the judge's tokenizer.
     """
-    folder = shipped.locate(spec) if str(spec) in shipped.NAMES else Path(spec)
+    folder = shipped.locate(spec) if str(spec) in shipped.known() else Path(spec)
     if (folder / "model.json").exists() or (folder / "config.yaml").exists():
         if prefix is not None:
             raise UnmaskError(

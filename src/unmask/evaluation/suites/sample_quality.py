@@ -287,11 +287,12 @@ class _Comparison:
 
 
 def _model_digest(model: Model) -> str:
-    """The hash of a model, and that of its order policy if it has one."""
-    if model.order_policy is None:
+    """The hash of a model, and that of its attachments if it has any."""
+    if not model.attachments:
         return model.digest
     state = hashlib.sha256()
-    hash_tensors(state, model.order_policy)
+    for part in model.attachments.values():
+        hash_tensors(state, part)
     return f"{model.digest} {state.hexdigest()[:8]}"
 
 

@@ -15,6 +15,7 @@ from unmask.cli.commands.serve import check_installed, listen, models_by_name
 from unmask.cli.output.tables import say, show_tables
 from unmask.cli.parser import Commands, add_examples, add_options, given
 from unmask.errors import UnmaskError
+from unmask.extension import attachments
 from unmask.files.lock import only_user
 from unmask.files.storage import check_place
 from unmask.generation.sampling_params import sampling_options
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 PORT = 8771
 _WITHOUT_PROMPTS = 20  # comparisons of each pair of models
-_OTHERS = ("n", "guide", "order_policy")  # sampling options of other commands
+_OTHERS = ("n", "guide", *attachments())  # sampling options of other commands
 _REQUEST = ("prompts", "n", "length", "checks", "real")
 
 

@@ -1,0 +1,1 @@
+"""Networks with a recurrent state: Mamba, Caduceus and Hyena."""

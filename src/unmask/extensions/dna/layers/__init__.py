@@ -1,0 +1,1 @@
+"""Layers of the networks: selective scan, short convolution, gated sum."""
