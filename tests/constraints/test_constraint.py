@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from unmask.constraints.byte_automaton import MOST_STATES, banned, containing, product
+from unmask.constraints.budget import LIMITS, Budget
+from unmask.constraints.byte_automaton import ByteMachine, banned, containing, product
 from unmask.constraints.compiled import compile_constraint
 from unmask.constraints.constraint import Constraint
 from unmask.constraints.regex import regex
@@ -13,6 +14,7 @@ from unmask.vocabulary import Vocabulary
 # tokens of one or two characters, then BOS, EOS, MASK
 PIECES = [*(bytes([byte]) for byte in b"abcdefgh 0123456789\n"), b"ab", b" cafe", "é".encode()]
 BOS, EOS, MASK = range(len(PIECES), len(PIECES) + 3)
+MOST_STATES = LIMITS["states"]
 VOCABULARY = Vocabulary(MASK + 1, MASK, None, BOS, EOS)
 ALL = [*PIECES, None, None, None]
 
@@ -60,8 +62,8 @@ def test_an_unsatisfiable_constraint_is_refused_with_the_reason(constraint, z, n
         (lambda: Constraint(allowed={3: set()}), "the set of tokens allowed at position 3 is empty"),
         (lambda: Constraint(allowed={3: {0, 99}}), "token 99, allowed at position 3, is MASK or outside a vocabulary of 26"),
         (lambda: Constraint(allowed={3: {MASK}}), "token 25, allowed at position 3, is MASK or outside"),
-        (lambda: Constraint(ban=("a" * MOST_STATES,)), f"the phrases need more than {MOST_STATES} states"),
-        (lambda: Constraint("[ab]{0,150}", include=("b" * 149,)), f"the constraints together need more than {MOST_STATES} states"),
+        (lambda: Constraint(ban=("a" * MOST_STATES,)), f"the banned phrases need more than {MOST_STATES} states: shorten repeats and phrases.* --constraint-budget, here 1"),
+        (lambda: Constraint("[ab]{0,150}", include=("b" * 149,)), f"the constraints need more than {MOST_STATES} states"),
     ],
 )  # fmt: skip
 def test_meaningless_constraints_are_refused(make, message):
@@ -92,19 +94,24 @@ def test_a_fixed_end_closes_the_text():
         compiled.check(torch.tensor([[BOS, MASK, MASK, MASK, EOS]]), 1)
 
 
+def of(make, phrases: list[bytes]) -> ByteMachine:
+    return make(phrases, Budget(), "the phrases")
+
+
 def test_automata_of_phrases():
-    no, some = banned([b"abab", b"ba", b"c"]), containing([b"abab", b"ba", b"c"])
+    phrases = [b"abab", b"ba", b"c"]
+    no, some = of(banned, phrases), of(containing, phrases)
     for text in (b"", b"aab", b"aba", b"xabab", b"ac", b"bbb"):
         holds = any(phrase in text for phrase in (b"abab", b"ba", b"c"))
         assert some.accepts(text) == holds and no.accepts(text) != holds
-    both = product(containing([b"aab"]), containing([b"aba"]))
+    both = product(of(containing, [b"aab"]), of(containing, [b"aba"]), Budget())
     assert both.accepts(b"aaba") and not both.accepts(b"aab")
 
 
 def test_automata_are_minimal():
     assert len(regex("(a|b)*abb").table) == 5  # four states of the textbook, and the dead state
-    assert len(product(banned([b"a"]), banned([b"ba", b"a"])).table) == 2
-    assert len(product(containing([b"a"]), banned([b"a"])).table) == 1
+    assert len(product(of(banned, [b"a"]), of(banned, [b"ba", b"a"]), Budget()).table) == 2
+    assert len(product(of(containing, [b"a"]), of(banned, [b"a"]), Budget()).table) == 1
 
 
 def spell(text: str) -> list[int]:

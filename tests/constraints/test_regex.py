@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from unmask.constraints.byte_automaton import MOST_STATES
+from unmask.constraints.budget import LIMITS, Budget
 from unmask.constraints.regex import regex
 from unmask.errors import UnmaskError
 
@@ -72,11 +72,40 @@ def test_invalid_patterns(pattern):
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    ["(a|b)*a(a|b){30}", "(a{1000}){1000}", "(?:(?:){9999}){9999}", r"\w{100}", f"a{{{MOST_STATES}}}"],
+    ("pattern", "limit"),
+    [
+        ("(a|b)*a(a|b){30}", "states"),
+        ("(a{1000}){1000}", "NFA states"),
+        (r"\w{100}", "NFA states"),
+        (f"a{{{LIMITS['states']}}}", "states"),
+        ("A" * 200_000, "characters"),
+        ("(?:a?){4000}", "steps"),
+        ("(?:(?:(?:a{0,9}){0,9}){0,9}){0,4}", "steps"),
+        ("".join(f"[^{chr(code)}]" for code in range(0x4E00, 0x5200)), "steps"),
+    ],
 )  # fmt: skip
-def test_too_large_patterns(pattern):
-    with pytest.raises(
-        UnmaskError, match=f"needs more than {MOST_STATES} states: shorten its repeats"
-    ):
+def test_too_large_patterns_name_the_limit_and_the_option_that_raises_it(pattern, limit):
+    expected = f"needs more than {LIMITS[limit]} {limit}: .*, or raise --constraint-budget, here 1"
+    with pytest.raises(UnmaskError, match=expected):
         regex(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(" * 500 + "a" + ")" * 500, "(?:" * 200 + "a" + "b|c)*" * 200]
+)
+def test_deep_patterns_are_refused(pattern):
+    with pytest.raises(UnmaskError, match="more than 150 nested levels"):
+        regex(pattern)
+
+
+def test_a_part_that_matches_only_the_empty_text_is_built_once():
+    assert regex("(?:(?:){9999}){9999}a").accepts(b"a")
+
+
+def test_long_patterns_within_the_limits():
+    """Rounds of the refinement look at few states, so a chain of 4000 costs no square of that."""
+    for pattern in ("A" * 4000, f"(?:{'A' * 4000})*"):
+        budget = Budget()
+        machine = regex(pattern, budget)
+        assert machine.accepts(b"A" * 4000) and not machine.accepts(b"A" * 3999)
+        assert budget.counts["cells"] < 10 * 4000 * 4000 // 100

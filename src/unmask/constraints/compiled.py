@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from unmask.constraints.budget import Budget
 from unmask.constraints.byte_automaton import ByteMachine, anything, product
 from unmask.constraints.constraint import Constraint, _bytes, quoted
 from unmask.constraints.token_automaton import Passes, TokenMachine, Tokens
@@ -24,11 +25,14 @@ class Compiled:
     vocabulary: Vocabulary
     never: tuple[int, ...]
     machines: list[tuple[str, ByteMachine]]
+    budget: Budget
 
     @cached_property
     def machine(self) -> TokenMachine:
         """The automaton over tokens of all parts of the constraint."""
-        combined = reduce(product, (m for _, m in self.machines)) if self.machines else anything()
+        combined = self.machines[0][1] if self.machines else anything()
+        for _, other in self.machines[1:]:
+            combined = product(combined, other, self.budget)
         return self.lift(combined, self.constraint.allowed)
 
     def lift(
@@ -44,7 +48,9 @@ class Compiled:
             The automaton over tokens.
         """
         v = self.vocabulary
-        return TokenMachine.build(machine, self.pieces, v.eos_id, v.mask_id, self.never, sets)
+        return TokenMachine.build(
+            machine, self.pieces, v.eos_id, v.mask_id, self.never, sets, self.budget
+        )
 
     def passes(self, start: int) -> Passes:
         """Allowed tokens of rows that change from call to call.
@@ -150,6 +156,7 @@ def compile_constraint(
     pieces: Sequence[bytes | None] | None,
     vocabulary: Vocabulary,
     never: Collection[int] = (),
+    budget: Budget | None = None,
 ) -> Compiled:
     """Compiles a constraint for a vocabulary.
 
@@ -158,11 +165,13 @@ def compile_constraint(
         pieces: The bytes of each token; None if a text is not the concatenation of such bytes.
         vocabulary: The vocabulary.
         never: Token ids that are never drawn.
+        budget: Limits of its size; by default those of `LIMITS`.
 
     Returns:
         The compiled constraint.
     """
-    machines = constraint.machines()
+    budget = budget or Budget()
+    machines = constraint.machines(budget)
     if pieces is None and machines:
         raise UnmaskError(
             "this tokenizer does not map each token to bytes, as regular expressions and phrases "
@@ -172,7 +181,7 @@ def compile_constraint(
     known += [None] * (vocabulary.size - len(known))
     for column, ids in constraint.allowed.items():
         _check_set(column, ids, vocabulary)
-    return Compiled(constraint, known, vocabulary, tuple(never), machines)
+    return Compiled(constraint, known, vocabulary, tuple(never), machines, budget)
 
 
 def _check_set(column: int, ids: Collection[int], vocabulary: Vocabulary) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unmask.constraints.budget import Budget
 from unmask.constraints.byte_automaton import ByteMachine, banned, containing
-from unmask.constraints.json_schema import schema_regex
+from unmask.constraints.json_schema import json_schema
 from unmask.constraints.regex import regex
 from unmask.errors import UnmaskError
 
@@ -46,24 +47,30 @@ class Constraint:
     def __bool__(self) -> bool:
         return self != Constraint()
 
-    def machines(self) -> list[tuple[str, ByteMachine]]:
+    def machines(self, budget: Budget | None = None) -> list[tuple[str, ByteMachine]]:
         """The automata of the parts of the constraint, without `allowed`.
+
+        Args:
+            budget: Limits of all automata together; by default those of `LIMITS`.
 
         Returns:
             Names for messages, with the automata over bytes.
         """
+        budget = budget or Budget()
         machines: list[tuple[str, ByteMachine]] = []
         if self.regex is not None:
-            machines.append(("the regular expression", regex(self.regex)))
+            machines.append(("the regular expression", regex(self.regex, budget)))
         if self.json_schema is not None:
-            machines.append(("the JSON schema", regex(schema_regex(self.json_schema))))
+            machines.append(("the JSON schema", json_schema(self.json_schema, budget)))
         if self.ban:
-            machines.append(("the banned phrases", banned(map(_bytes, self.ban))))
+            name = "the banned phrases"
+            machines.append((name, banned(map(_bytes, self.ban), budget, name)))
             if any(REPLACEMENT in phrase for phrase in self.ban):
                 # invalid UTF-8 is decoded to the replacement character too
-                machines.append(("whole characters", regex("(?s).*")))
+                machines.append(("whole characters", regex("(?s).*", budget)))
         for phrase in self.include:
-            machines.append((f"the phrase {quoted(phrase)}", containing([_bytes(phrase)])))
+            name = f"the phrase {quoted(phrase)}"
+            machines.append((name, containing([_bytes(phrase)], budget, name)))
         return machines
 
 

@@ -1,25 +1,41 @@
-"""JSON schemas as regular expressions. Every keyword is obeyed, ignored as a note, or refused."""
+"""JSON schemas as expressions. Every keyword is obeyed, ignored as a note, or refused."""
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from unmask.constraints.budget import Budget, check_levels
+from unmask.constraints.byte_automaton import ByteMachine
+from unmask.constraints.expression import (
+    EMPTY,
+    Chain,
+    Expression,
+    Members,
+    Repeat,
+    either,
+    text,
+)
+from unmask.constraints.nondeterministic import automaton
+from unmask.constraints.regex import expression
 from unmask.errors import UnmaskError
 
 DEPTH = 3  # nested objects and arrays of a value without a schema, and of a recursive reference
+MOST_NESTED = 200  # levels of a schema as JSON
+MOST_VALUES = 130  # schemas inside schemas, references included
 MOST_ITEMS = 1024  # of minItems, maxItems, minLength and maxLength
+_SUBJECT = "the JSON schema"
 _STRING_CHARACTER = r'(?:[^"\\\x00-\x1f\x7f]|\\["\\/bfnrt])'
 # of 15 digits at most, and an exponent of two: a float holds them
 _INTEGER = r"-?(?:0|[1-9][0-9]{0,14})"
-_SCALARS = {
+_PATTERNS = {
     "string": f'"{_STRING_CHARACTER}*"',
     "integer": _INTEGER,
     "number": rf"{_INTEGER}(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{{1,2}})?",
     "boolean": "(?:true|false)",
     "null": "null",
 }
-_TYPES = (*_SCALARS, "object", "array")
+_TYPES = (*_PATTERNS, "object", "array")
 _NOTES = {
     *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
     *("$schema", "$id", "$comment", "$defs", "definitions"),
@@ -31,31 +47,58 @@ _KEYWORDS = {  # by type; of other types they are ignored, as the specification 
 }
 
 
-def schema_regex(schema: Mapping[str, Any]) -> str:
-    """A regular expression of JSON texts that match a schema.
+def json_schema(schema: Mapping[str, Any], budget: Budget | None = None) -> ByteMachine:
+    """The automaton of JSON texts that match a schema.
 
     Properties come in the order of the schema, and no others are added. After a colon and a comma
     there may be a space. A value without a schema, and a recursive reference, has at most DEPTH
-    levels. So the expression can be narrower than the schema, but never wider.
+    levels. So the automaton can be narrower than the schema, but never wider.
+
+    Args:
+        schema: The schema.
+        budget: Limits of its size; by default those of `LIMITS`.
+
+    Returns:
+        The smallest deterministic automaton.
 
     Example:
-        >>> schema_regex({"enum": ["red", 1]})
-        '(?:"red"|1)'
+        >>> json_schema({"enum": ["red", 1]}).accepts(b'"red"')
+        True
     """
-    found = _Compiler(schema).value(schema, {})
+    budget = budget or Budget()
+    measure(schema, budget)
+    found = _Compiler(schema, budget).value(schema, {}, 0)
     if found is None:
         raise UnmaskError("no JSON text of bounded depth matches the schema: change it")
-    return found
+    return automaton(found, budget, _SUBJECT)
+
+
+def measure(schema: Any, budget: Budget) -> None:
+    """Raises an error for a schema that is too large or too deep, before any recursive function sees it."""
+    parts = [(schema, 0)]
+    while parts:
+        part, levels = parts.pop()
+        check_levels(levels, MOST_NESTED)
+        size = len(part) if isinstance(part, str | Mapping | list) else 1
+        if isinstance(part, Mapping):
+            size += sum(len(name) if isinstance(name, str) else 1 for name in part)
+        inner = part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ()  # fmt: skip
+        parts.extend((one, levels + 1) for one in inner)
+        budget.charge("characters", size, _SUBJECT)
 
 
 class _Compiler:
     """Compiles the parts of one schema. The result None means that no text matches."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
+    def __init__(self, root: Mapping[str, Any], budget: Budget) -> None:
+        self._root, self._budget = root, budget
+        self._definitions: dict[tuple[str, tuple[tuple[str, int], ...]], Expression | None] = {}
+        self._leads: dict[str, set[str]] = {}  # from a reference to all that it leads to
 
-    def value(self, schema: Any, seen: Mapping[str, int]) -> str | None:
+    def value(self, schema: Any, seen: Mapping[str, int], depth: int) -> Expression | None:
         """The expression of a part. `seen` counts the references that lead to it."""
+        self._budget.charge("steps", 20, _SUBJECT)
+        check_levels(depth, MOST_VALUES)
         if schema is True:
             return any_value(DEPTH)
         if schema is False:
@@ -65,7 +108,7 @@ class _Compiler:
         for name in ("$ref", "anyOf", "oneOf", "allOf", "const", "enum"):
             if name in schema:
                 self._check_only(schema, name, "type")
-                return self._combined(name, schema[name], seen)
+                return self._combined(name, schema[name], seen, depth + 1)
         self._check_only(schema, "type", *(name for names in _KEYWORDS.values() for name in names))
         types = schema.get("type", [kind for kind in _TYPES if self._speaks_of(schema, kind)])
         kinds = [types] if isinstance(types, str) else types or _TYPES
@@ -73,7 +116,7 @@ class _Compiler:
             raise UnmaskError(
                 f"the JSON schema has type {types!r}: give one of {', '.join(_TYPES)}"
             )
-        return _either(self._typed(kind, schema, seen) for kind in kinds)
+        return _either([self._typed(one, schema, seen, depth + 1) for one in dict.fromkeys(kinds)])
 
     def _speaks_of(self, schema: Mapping[str, Any], kind: str) -> bool:
         """True if a keyword of the schema is for values of this type."""
@@ -87,47 +130,92 @@ class _Compiler:
                     f"the JSON schema has {name!r} in {sorted(schema)}, which is not supported: leave it out"
                 )
 
-    def _combined(self, name: str, content: Any, seen: Mapping[str, int]) -> str | None:
+    def _combined(
+        self, name: str, content: Any, seen: Mapping[str, int], depth: int
+    ) -> Expression | None:
         if name == "$ref":
-            return self._reference(content, seen)
+            return self._reference(content, seen, depth)
         if name == "const":
-            return re.escape(json.dumps(content, ensure_ascii=False))
+            return text(json.dumps(content, ensure_ascii=False))
         if not isinstance(content, list) or not content:
             raise UnmaskError(f"{name} of the JSON schema must be a list that is not empty")
         if name == "enum":
-            return _either(re.escape(json.dumps(one, ensure_ascii=False)) for one in content)
+            texts = dict.fromkeys(json.dumps(one, ensure_ascii=False) for one in content)
+            return either(map(text, texts))
         if name == "allOf" and len(content) > 1:
             raise UnmaskError("allOf of the JSON schema has several schemas: merge them into one")
-        return _either(self.value(one, seen) for one in content)
+        return _either([self.value(one, seen, depth) for one in content])
 
-    def _reference(self, name: Any, seen: Mapping[str, int]) -> str | None:
-        """The expression of a part that the schema names, such as #/$defs/item."""
-        depth = seen.get(name, 0) if isinstance(name, str) else 0
-        if depth >= DEPTH:
+    def _reference(self, name: Any, seen: Mapping[str, int], depth: int) -> Expression | None:
+        """The expression of a part that the schema names, such as #/$defs/item, made once."""
+        times = seen.get(name, 0) if isinstance(name, str) else 0
+        if times >= DEPTH:
             return None
+        part = self._part(name)
+        # only references that can come again below this one change what it stands for
+        again = {one: count for one, count in seen.items() if one in self._below(name)}
+        key = name, tuple(sorted(again.items()))
+        if key not in self._definitions:
+            self._definitions[key] = self.value(part, {**again, name: times + 1}, depth)
+        return self._definitions[key]
+
+    def _part(self, name: Any) -> Any:
+        """The part of the schema that a reference names."""
         part: Any = self._root
         for key in str(name).split("/")[1:] if str(name).startswith("#") else [""]:
             key = key.replace("~1", "/").replace("~0", "~")
             if not isinstance(part, Mapping) or key not in part:
                 raise UnmaskError(f"the JSON schema has no {name!r}: add it to $defs")
             part = part[key]
-        return self.value(part, {**seen, name: depth + 1})
+        return part
 
-    def _typed(self, kind: str, schema: Mapping[str, Any], seen: Mapping[str, int]) -> str | None:
+    def _below(self, name: str) -> set[str]:
+        """The references that a reference leads to, directly and through others."""
+        found: set[str] = set()
+        names = [name]
+        while names:
+            fresh = self._direct(names.pop()) - found
+            self._budget.charge("steps", 1 + len(fresh), _SUBJECT)
+            found |= fresh
+            names += fresh
+        return found
+
+    def _direct(self, name: str) -> set[str]:
+        """The references in the part that a reference names."""
+        if name not in self._leads:
+            self._leads[name] = set()
+            parts = [self._part(name)]
+            while parts:
+                part = parts.pop()
+                self._budget.charge("steps", 1, _SUBJECT)
+                if isinstance(part, Mapping):
+                    other = part.get("$ref")
+                    if isinstance(other, str) and other.startswith("#"):
+                        self._leads[name].add(other)
+                    parts += part.values()
+                elif isinstance(part, list):
+                    parts += part
+        return self._leads[name]
+
+    def _typed(
+        self, kind: str, schema: Mapping[str, Any], seen: Mapping[str, int], depth: int
+    ) -> Expression | None:
         if kind == "object":
-            return self._object(schema, seen)
+            return self._object(schema, seen, depth)
         if kind == "array":
             items = schema.get("items", True)
-            item = any_value(DEPTH - 1) if items is True else self.value(items, seen)
+            item = any_value(DEPTH - 1) if items is True else self.value(items, seen, depth)
             least, most = _range(schema, "minItems", "maxItems")
             return _listed("[", "]", item, least, most)
         if kind == "string":
             least, most = _range(schema, "minLength", "maxLength")
             if least or most is not None:
-                return f'"{_STRING_CHARACTER}{{{least},{"" if most is None else most}}}"'
-        return _SCALARS[kind]
+                return Chain((text('"'), Repeat(_fixed(_STRING_CHARACTER), least, most), text('"')))
+        return _fixed(_PATTERNS[kind])
 
-    def _object(self, schema: Mapping[str, Any], seen: Mapping[str, int]) -> str | None:
+    def _object(
+        self, schema: Mapping[str, Any], seen: Mapping[str, int], depth: int
+    ) -> Expression | None:
         required, others = schema.get("required", []), schema.get("additionalProperties", True)
         if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
             raise UnmaskError("required of the JSON schema must be a list of names")
@@ -135,56 +223,53 @@ class _Compiler:
         if not isinstance(properties, Mapping):
             raise UnmaskError("properties of the JSON schema must be an object of schemas")
         if not properties and not required:
-            inner = any_value(DEPTH - 1) if others is True else self.value(others, seen)
-            member = None if inner is None else f"{_SCALARS['string']}: ?{inner}"
+            inner = any_value(DEPTH - 1) if others is True else self.value(others, seen, depth)
+            member = None if inner is None else _named(_fixed(_PATTERNS["string"]), inner)
             return _listed("{", "}", member, 0, None)
-        members = []  # expression of each property, and True if it is required
+        members: list[tuple[Expression, bool]] = []  # each property, and True if it is required
+        needed = set(required)
         for name in dict.fromkeys((*properties, *required)):
-            inner = self.value(properties.get(name, others), seen)
-            if inner is not None:
-                key = re.escape(json.dumps(name, ensure_ascii=False))
-                members.append((f"{key}: ?{inner}", name in required))
-            elif name in required:
+            found = self.value(properties.get(name, others), seen, depth)
+            if found is not None:
+                key = text(json.dumps(name, ensure_ascii=False))
+                members.append((_named(key, found), name in needed))
+            elif name in needed:
                 return None
-        return rf"\{{{_members(members)}\}}"
+        return Chain((text("{"), Members(tuple(members), _fixed(", ?")), text("}")))
 
 
-def any_value(depth: int) -> str:
-    """The expression of any JSON value with at most `depth` nested objects and arrays."""
+@cache
+def any_value(depth: int) -> Expression:
+    """Any JSON value with at most `depth` nested objects and arrays."""
+    scalars = [_fixed(pattern) for pattern in _PATTERNS.values()]
     if depth == 0:
-        return _either(_SCALARS.values()) or ""
+        return either(scalars)
     inner = any_value(depth - 1)
-    nested = (
-        _listed("[", "]", inner, 0, None),
-        _listed("{", "}", f"{_SCALARS['string']}: ?{inner}", 0, None),
-    )
-    return _either((*_SCALARS.values(), *nested)) or ""
+    array = _listed("[", "]", inner, 0, None) or EMPTY
+    mapping = _listed("{", "}", _named(_fixed(_PATTERNS["string"]), inner), 0, None) or EMPTY
+    return either([*scalars, array, mapping])
 
 
-def _members(members: Sequence[tuple[str, bool]]) -> str:
-    """The expression of properties with commas between them; only required ones must occur."""
-    rest = [""]  # the properties from each one on, after another property
-    for member, required in reversed(members):
-        one = f", ?{member}"
-        rest.insert(0, (one if required else f"(?:{one})?") + rest[0])
-    choices = []
-    for number, (member, required) in enumerate(members):  # the first property that occurs
-        choices.append(member + rest[number + 1])
-        if required:
-            return _either(choices) or ""
-    return f"{_either(choices)}?" if choices else ""
+@cache
+def _fixed(pattern: str) -> Expression:
+    """The expression of one of the patterns above."""
+    return expression(pattern, Budget())
+
+
+def _named(key: Expression, value: Expression) -> Expression:
+    return Chain((key, _fixed(": ?"), value))
 
 
 def _listed(
-    opening: str, closing: str, item: str | None, least: int, most: int | None
-) -> str | None:
-    """The expression of `least` to `most` items with commas between them."""
-    opening, closing = re.escape(opening), re.escape(closing)
+    opening: str, closing: str, item: Expression | None, least: int, most: int | None
+) -> Expression | None:
+    """`least` to `most` items with commas between them."""
     if item is None or most == 0:
-        return f"{opening}{closing}" if least == 0 else None
-    more = f"(?:, ?{item}){{{max(least - 1, 0)},{'' if most is None else most - 1}}}"
-    items = f"{item}{more}"
-    return f"{opening}(?:{items}){'' if least else '?'}{closing}"
+        return text(opening + closing) if least == 0 else None
+    further = Chain((_fixed(", ?"), item))
+    more = Repeat(further, max(least - 1, 0), None if most is None else most - 1)
+    items = Repeat(Chain((item, more)), 1 if least else 0, 1)
+    return Chain((text(opening), items, text(closing)))
 
 
 def _range(schema: Mapping[str, Any], lower: str, upper: str) -> tuple[int, int | None]:
@@ -199,7 +284,7 @@ def _range(schema: Mapping[str, Any], lower: str, upper: str) -> tuple[int, int 
     return least, most
 
 
-def _either(choices: Any) -> str | None:
-    """The expression of any of the choices; those that are None are left out."""
+def _either(choices: Iterable[Expression | None]) -> Expression | None:
+    """Any of the choices; those that are None are left out."""
     kept = [choice for choice in choices if choice is not None]
-    return f"(?:{'|'.join(kept)})" if kept else None
+    return either(kept) if kept else None

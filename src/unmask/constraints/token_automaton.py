@@ -13,7 +13,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from unmask.constraints.byte_automaton import START, ByteMachine, byte_classes
+from unmask.cancellation import raise_if_cancelled
+from unmask.constraints.budget import Budget
+from unmask.constraints.byte_automaton import START, ByteMachine
+from unmask.constraints.lifted import distinct_rows, lifted
 from unmask.constraints.transition import States, Step
 
 Tokens = Int[Tensor, "rows length"]
@@ -47,6 +50,7 @@ class TokenMachine:
         mask_id: int,
         never: Collection[int] = (),
         sets: Mapping[int, Collection[int]] | None = None,
+        budget: Budget | None = None,
     ) -> "TokenMachine":
         """Builds the automaton over tokens from one over bytes.
 
@@ -60,14 +64,16 @@ class TokenMachine:
             mask_id: Id of MASK.
             never: Token ids that are never drawn.
             sets: Allowed token ids by column.
+            budget: Limits of its size; by default those of `LIMITS`.
 
         Returns:
             The automaton over tokens.
         """
-        columns, names, accepting = _lift(machine, pieces)
+        budget = budget or Budget()
+        columns, names, accepting = lifted(machine, pieces, budget)
         states = len(accepting)
         dead, end = states + DEAD, states + END
-        stay = np.arange(states)
+        stay = np.arange(states, dtype=columns.dtype)
         ending = np.where(accepting, end, dead)
         after_end = np.where(stay == end, end, dead)
         nowhere = np.full(states, dead)
@@ -77,16 +83,16 @@ class TokenMachine:
         if eos_id is not None:
             fixed[eos_id] = drawn[eos_id] = first + 1
         drawn[[mask_id, *never]] = first + 3
-        every = [*columns, stay, ending, after_end, nowhere]
-        delta, class_of = np.unique(every, axis=0, return_inverse=True)
-        fixed, drawn = class_of.reshape(-1)[fixed], class_of.reshape(-1)[drawn]
+        special = np.array([stay, ending, after_end, nowhere], columns.dtype)
+        delta, class_of = distinct_rows(np.concatenate([columns, special]))
+        fixed, drawn = class_of[fixed], class_of[drawn]
         members = {c: _members(ids, len(pieces)) for c, ids in (sets or {}).items()}
         shared: dict[bytes, Step] = {}
         for member in members.values():
             key = member.tobytes()
-            shared[key] = shared[key] if key in shared else Step.of(delta, drawn[member])
+            shared[key] = shared[key] if key in shared else Step.of(delta, drawn[member], budget)
         set_steps = {c: shared[member.tobytes()] for c, member in members.items()}
-        step = Step.of(delta, drawn)
+        step = Step.of(delta, drawn, budget)
         return cls(delta, accepting, fixed, drawn, step, members, set_steps, mask_id)
 
     def allowed(self, z: Tokens, at: At, start: int) -> Bool[Tensor, "tokens vocabulary"]:
@@ -133,6 +139,7 @@ class TokenMachine:
         found = []
         # if there is a longer text, one has at most 2 * states more tokens
         for n in range(room + 2 * len(reached) + 1):
+            raise_if_cancelled()
             if (reached[:, 0] & self.accepting).any():
                 found.append(n)
                 if n > room:
@@ -227,56 +234,17 @@ class Passes:
         """Updates both passes from the changed columns on, until the states stay the same."""
         before, after = self._before, self._after
         for column in range(first, len(fixed_classes)):
+            raise_if_cancelled()
             new = self._machine.forward(column, fixed_classes[column], before[column])
             if column >= last and np.array_equal(new, before[column + 1]):
                 break
             before[column + 1] = new
         for column in range(last, self._start - 1, -1):
+            raise_if_cancelled()
             new = self._machine.backward(column, fixed_classes[column], after[column + 1])
             if column <= first and np.array_equal(new, after[column]):
                 break
             after[column] = new
-
-
-def _lift(
-    machine: ByteMachine, pieces: Sequence[bytes | None]
-) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """The transitions of each kind of token, the kind of each token (-1: special), accepting states.
-
-    Tokens with equal transitions are one kind. The states are those that tokens reach, then END
-    and DEAD.
-    """
-    bytes_, class_of = byte_classes(machine.table)
-    table = machine.table[:, bytes_]
-    alike = bytes(class_of.astype(np.uint8))
-    texts = [None if piece is None else piece.translate(alike) for piece in pieces]
-    moves: dict[bytes, np.ndarray] = {b"": np.arange(len(table))}
-    for text in {text for text in texts if text is not None}:
-        for k in range(1, len(text) + 1):
-            if text[:k] not in moves:
-                moves[text[:k]] = table[moves[text[: k - 1]], text[k - 1]]
-    kinds = {text: kind for kind, text in enumerate({text for text in texts if text is not None})}
-    columns = np.array([moves[text] for text in kinds]).reshape(-1, len(table))
-    names = np.array([-1 if text is None else kinds[text] for text in texts])
-    columns, kind = np.unique(columns, axis=0, return_inverse=True)
-    names = np.where(names < 0, -1, np.append(kind.reshape(-1), 0)[names])
-    reached = _reached(columns, len(table))
-    number = np.full(len(table), -1)
-    number[reached] = np.arange(len(reached))
-    dead, end = len(reached) + 1, len(reached)
-    lifted = [np.append(number[column[reached]], [end, dead]) for column in columns]
-    return lifted, names, np.append(machine.accepting[reached], [True, False])
-
-
-def _reached(columns: Int[np.ndarray, "kinds states"], states: int) -> Int[np.ndarray, "reached"]:
-    """The states that tokens reach, START first. They are often far fewer than all states."""
-    seen = np.zeros(states, bool)
-    fresh = np.array([START])
-    while len(fresh):
-        seen[fresh] = True
-        after = np.unique(columns[:, fresh])
-        fresh = after[~seen[after]]
-    return np.flatnonzero(seen)
 
 
 def _members(ids: Collection[int], size: int) -> Bool[np.ndarray, "vocabulary"]:

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from unmask.constraints.budget import Budget
+
 States = Bool[np.ndarray, "states rows"]
 MOST_DENSE = 256  # up to this number of states, dense products are faster than sparse ones
 
@@ -20,15 +22,22 @@ class Step:
 
     @classmethod
     def of(
-        cls, delta: Int[np.ndarray, "classes states"], classes: Int[np.ndarray, "tokens"]
+        cls,
+        delta: Int[np.ndarray, "classes states"],
+        classes: Int[np.ndarray, "tokens"],
+        budget: Budget,
     ) -> "Step":
         """The transition by any token of these classes."""
         states = delta.shape[1]
-        to_previous = np.zeros((states, states), np.float32)
+        moves = np.zeros((states, states), bool)  # from, to
         for c in np.unique(classes):
-            to_previous[np.arange(states), delta[c]] = 1
-        matrices = torch.from_numpy(to_previous.T.copy()), torch.from_numpy(to_previous)
-        return cls(*(m if states <= MOST_DENSE else m.to_sparse() for m in matrices))
+            moves[np.arange(states), delta[c]] = True
+        budget.charge("cells", states * states + 4 * len(delta) * states)
+        if states <= MOST_DENSE:
+            dense = torch.from_numpy(moves.astype(np.float32))
+            return cls(dense.T.contiguous(), dense)
+        budget.charge("bytes", 40 * int(np.count_nonzero(moves)))
+        return cls(_sparse(moves.T), _sparse(moves))
 
     def forward(self, states: States) -> States:
         """The states after the token."""
@@ -37,6 +46,13 @@ class Step:
     def backward(self, states: States) -> States:
         """The states before the token."""
         return _times(self.to_previous, states)
+
+
+def _sparse(moves: Bool[np.ndarray, "states states"]) -> Tensor:
+    """Ones at the moves. `nonzero` gives them in order, so nothing is left to sort or check."""
+    places = torch.from_numpy(np.stack(moves.nonzero()))
+    ones, size = torch.ones(places.shape[1]), torch.Size(moves.shape)
+    return torch.sparse_coo_tensor(places, ones, size, check_invariants=False, is_coalesced=True)
 
 
 def _times(matrix: Tensor, states: States) -> States:
