@@ -20,7 +20,7 @@ MOST_LEVELS = 150  # of nested parts of an expression; recursive functions follo
 
 
 class Budget:
-    """What one compilation may cost, and what it has cost so far.
+    """The cost of one compilation so far, and its limits.
 
     Example:
         >>> budget = Budget()
