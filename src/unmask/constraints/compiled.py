@@ -1,7 +1,7 @@
 """Constraints compiled for a vocabulary, and the reason if no text satisfies one."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -26,6 +26,11 @@ class Compiled:
     never: tuple[int, ...]
     machines: list[tuple[str, ByteMachine]]
     budget: Budget
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tables."""
+        return self.machine.nbytes + sum(m.table.nbytes for _, m in self.machines)
 
     @cached_property
     def machine(self) -> TokenMachine:
@@ -247,6 +252,7 @@ def _part_reason(
     compiled: "Compiled", name: str, machine: ByteMachine, row: list[int], start: int
 ) -> str | None:
     """The reason why no text satisfies one part of the constraint; None if a text does."""
+    compiled = replace(compiled, budget=Budget(compiled.budget.factor))
     lifted = compiled.lift(machine)
     if lifted.feasible(torch.tensor([row]), start).item():
         return None

@@ -5,6 +5,7 @@ reaches. After it, a backward pass gives the states from which some choice leads
 A token is allowed at a position if it leads from a state of the first set to one of the second.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,14 @@ class TokenMachine:
     sets: Mapping[int, Bool[np.ndarray, "vocabulary"]]  # allowed tokens by column
     set_steps: Mapping[int, Step]
     mask_id: int
+    factor: float = 1.0  # of the budget
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tables."""
+        steps = (self.step, *self.set_steps.values())
+        tables = (self.delta, self.fixed, self.drawn, *self.sets.values())
+        return sum(table.nbytes for table in tables) + sum(step.nbytes for step in steps)
 
     @classmethod
     def build(
@@ -93,7 +102,7 @@ class TokenMachine:
             shared[key] = shared[key] if key in shared else Step.of(delta, drawn[member], budget)
         set_steps = {c: shared[member.tobytes()] for c, member in members.items()}
         step = Step.of(delta, drawn, budget)
-        return cls(delta, accepting, fixed, drawn, step, members, set_steps, mask_id)
+        return cls(delta, accepting, fixed, drawn, step, members, set_steps, mask_id, budget.factor)
 
     def allowed(self, z: Tokens, at: At, start: int) -> Bool[Tensor, "tokens vocabulary"]:
         """True at the allowed tokens of each position, given all others; the text begins at `start`.
@@ -123,6 +132,7 @@ class TokenMachine:
         states[:, END] = False
         good = np.ones((len(states), rows), bool)
         for i, token in enumerate(tokens):
+            raise_if_cancelled()
             window = slice(start + i, start + i + len(states))
             permitted = [
                 c not in self.sets or self.sets[c][token] for c in range(window.start, window.stop)
@@ -218,7 +228,10 @@ class Passes:
         fixed_classes = self._machine.fixed_classes(z)
         if self._classes is None or self._classes.shape != fixed_classes.shape:
             length, rows = fixed_classes.shape
-            self._before = np.zeros((length + 1, len(self._machine.accepting), rows), bool)
+            shape = length + 1, len(self._machine.accepting), rows
+            budget = Budget(self._machine.factor)
+            budget.charge("bytes of rows", 2 * math.prod(shape), "the constraint")
+            self._before = np.zeros(shape, bool)
             self._after = np.zeros_like(self._before)
             self._before[self._start, START] = True
             self._after[length] = self._machine.accepting[:, None]
@@ -256,8 +269,9 @@ def _members(ids: Collection[int], size: int) -> Bool[np.ndarray, "vocabulary"]:
 def _after_token(sets: StateSets, transitions: Int[np.ndarray, "states"]) -> StateSets:
     """The sets of states after a token with these transitions."""
     after = np.zeros_like(sets)
-    bound, state, row = sets.nonzero()
-    after[bound, transitions[state], row] = True
+    for before, found in zip(sets, after, strict=True):  # one by one: the places need much memory
+        state, row = before.nonzero()
+        found[transitions[state], row] = True
     return after
 
 

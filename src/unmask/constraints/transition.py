@@ -39,6 +39,12 @@ class Step:
         budget.charge("bytes", 40 * int(np.count_nonzero(moves)))
         return cls(_sparse(moves.T), _sparse(moves))
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the matrices; a sparse one has two numbers of 8 bytes and one of 4 for each 1."""
+        sparse = self.to_next.is_sparse
+        return 2 * (20 * self.to_next._nnz() if sparse else self.to_next.nbytes)
+
     def forward(self, states: States) -> States:
         """The states after the token."""
         return _times(self.to_next, states)

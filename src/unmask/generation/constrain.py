@@ -1,12 +1,16 @@
 """Applies a constraint to rows and draws. An impossible one raises an error before any network call."""
 
+import json
 import operator
 from dataclasses import replace
 
 import torch
 
-from unmask.constraints.compiled import compile_constraint
+from unmask.constraints.budget import Budget
+from unmask.constraints.compile_cache import CACHE
+from unmask.constraints.compiled import Compiled, compile_constraint
 from unmask.constraints.constraint import Constraint
+from unmask.constraints.json_schema import measure
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.generation.prompts import FillRequest
@@ -38,7 +42,7 @@ def constrained(
         raise UnmaskError(
             "the text is longer than the model and cannot be constrained: shorten it to the model's length"
         )
-    compiled = compile_constraint(constraint, tokenizer.pieces(), tokenizer.vocabulary, task.banned)
+    compiled = _compiled(constraint, tokenizer, task.banned, sampling.constraint_budget)
     z = torch.tensor(job.canvases)
     compiled.check(z.unique(dim=0), start)
     if constraint.include:
@@ -49,6 +53,26 @@ def constrained(
         spellings = [_spellings(tokenizer, phrase) for phrase in constraint.include]
         z = compiled.place(z, start, spellings, uniforms)
     return replace(job, canvases=z.tolist()), replace(task, allow=compiled.passes(start).allowed)
+
+
+def _compiled(
+    constraint: Constraint, tokenizer: Tokenizer, never: tuple[int, ...], factor: float
+) -> Compiled:
+    """The compiled constraint; an equal one of another job is used again."""
+    measure(constraint.json_schema, Budget(factor))  # before it is written as a key
+    parts = [
+        *(constraint.regex, constraint.ban, constraint.include, constraint.json_schema),
+        sorted((column, sorted(ids)) for column, ids in constraint.allowed.items()),
+        *(tokenizer.fingerprint, sorted(never), factor),
+    ]
+
+    def compile() -> Compiled:
+        v = tokenizer.vocabulary
+        found = compile_constraint(constraint, tokenizer.pieces(), v, never, Budget(factor))
+        found.machine  # noqa: B018  it is compiled here, while no other constraint is
+        return found
+
+    return CACHE.compiled(json.dumps(parts, default=dict), compile)
 
 
 def _constraint(tokenizer: Tokenizer, lead: int, room: int, sampling: SamplingParams) -> Constraint:

@@ -109,6 +109,14 @@ class SamplingParams:
     allowed: Mapping[int, Collection[str | int]] | None = option(
         None, help="allowed tokens, by position in the text", on=()
     )
+    constraint_budget: float = option(
+        1.0,
+        gt=0,
+        le=1000,
+        metavar="FACTOR",
+        help="limits of the time and memory that a constraint may take, times this number (1)",
+        on=("cli",),
+    )
 
     label: str | None = option(
         None, metavar="NAME", help="class label, for a model trained with labels"
@@ -208,6 +216,7 @@ class SamplingOptions(TypedDict, total=False):
     include: str | Sequence[str]
     json_schema: Mapping[str, Any] | None
     allowed: Mapping[int, Collection[str | int]] | None
+    constraint_budget: float
     label: str | None
     guidance: float | None
     guide: Bundle | None
@@ -251,7 +260,7 @@ def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """A model's default values, parsed and checked; those of logits processors as NAME.field."""
     given = flat_options(defaults)
     for name in given:
-        if name not in USUAL and "." not in name:
+        if name not in (*USUAL, "constraint_budget") and "." not in name:
             raise unknown("default", name, USUAL)
     checked = {}
     if "length" in given:

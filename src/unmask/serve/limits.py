@@ -25,6 +25,7 @@ class ServerLimits:
     steps: int = 1024  # sampler steps
     draws: int = 64  # noise draws of a score request
     constraints: bool = True  # allow regex, ban and include, which can take seconds to compile
+    constraint_budget: float = 1.0  # limits of the cost of a constraint, times this
     local: bool = True  # without a token, accept only requests whose Host is this machine
 
     def __post_init__(self) -> None:
@@ -32,7 +33,16 @@ class ServerLimits:
             raise UnmaskError(f"the token is too short: use {LEAST_TOKEN} characters or more")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise UnmaskError("the token must be printable ASCII, because HTTP headers carry it")
-        for name in ("body", "read", "write", "length", "texts", "steps", "draws"):
+        for name in (
+            "body",
+            "read",
+            "write",
+            "length",
+            "texts",
+            "steps",
+            "draws",
+            "constraint_budget",
+        ):
             _check(name, getattr(self, name))
         _check("grace", self.grace, zero=True)
 

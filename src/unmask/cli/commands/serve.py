@@ -5,6 +5,7 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,10 @@ _LIMITS = {
     "texts": ("--max-texts", int, "N", "most texts of a request (16)"),
     "steps": ("--max-steps", int, "N", "most denoising steps (1024)"),
     "draws": ("--max-draws", int, "N", "most noise draws of a likelihood (64)"),
+    "constraint_budget": (
+        *("--constraint-budget", float, "FACTOR"),
+        "limits of time and memory of a regex, schema or phrases, times this number (1)",
+    ),
     "grace": ("--grace", float, "SECONDS", "seconds for running requests after a stop signal (3)"),
 }
 
@@ -188,7 +193,13 @@ def start(
     from unmask.serve.server import address, serve
 
     set_strict_mkl_rounding()
+    # a model's file may not raise the limits of the clients
+    budget = {"constraint_budget": settings.constraint_budget}
     loaded = {name: load(path, **loading) for name, path in models.items()}
+    loaded = {
+        name: replace(model, defaults={**model.defaults, **budget})
+        for name, model in loaded.items()
+    }
     engine = Engine(loaded, **{"timeout": TIMEOUT, **limits})
     app = create_app(engine, settings, routers(engine))
     serve(app, engine, settings, listening, lambda: ready(address(listening)))

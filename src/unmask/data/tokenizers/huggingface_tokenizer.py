@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from unmask.data.tokenizers.backend_file import read_backend
 from unmask.data.tokenizers.subwords import SubwordTokenizer, byte_level
 from unmask.data.tokenizers.tokenizer import TOKENIZERS, Tokenizer, TokenizerConfig
 from unmask.errors import UnmaskError
@@ -96,7 +97,7 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
 
 def _backend(folder: Path, settings: dict[str, Any]) -> Backend:
     if (folder / "tokenizer.json").exists():
-        return Backend.from_str(foreign_text(folder / "tokenizer.json"))
+        return read_backend(foreign_text(folder / "tokenizer.json"))
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
         for name in ("vocab.json", "merges.txt"):
             foreign_text(folder / name)

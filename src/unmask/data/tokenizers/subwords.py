@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from unmask.data.tokenizers.backend_file import read_backend
 from unmask.data.tokenizers.tokenizer import (
     TOKENIZERS,
     Ids,
@@ -61,7 +62,7 @@ class SubwordTokenizer(Tokenizer):
     def parse(cls, files: Mapping[str, str]) -> Tokenizer:
         """The tokenizer of saved files."""
         vocabulary = Vocabulary(**json.loads(files["vocabulary.json"])["vocabulary"])
-        return SubwordTokenizer(Backend.from_str(files["tokenizer.json"]), vocabulary)
+        return SubwordTokenizer(read_backend(files["tokenizer.json"]), vocabulary)
 
     @classmethod
     def check(cls, config: TokenizerConfig) -> None:
