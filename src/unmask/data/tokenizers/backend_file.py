@@ -128,7 +128,7 @@ def _inserted(step: Mapping[str, Any], kind: str) -> float:
 
 
 def _pieces(template: Any) -> int:
-    """How often a template repeats a sequence, and one more for its special tokens."""
+    """The sequences of a template, repeated ones too, and one more for its special tokens."""
     names = [str(piece) for piece in template] if isinstance(template, list) else []
     return 1 + sum("Sequence" in name for name in names)
 
