@@ -476,3 +476,38 @@ def test_a_module_defines_the_commands_that_it_registers():
         defined.setdefault(module, []).append(name)
     for module, names in defined.items():
         assert list(cli.build_parser([module])[1].choices) == names
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError("can't start new thread"),
+        ImportError("libtorch.so: failed to map segment from shared object"),
+    ],
+)
+def test_lack_of_memory_is_one_line(monkeypatch, capsys, error):
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("unmask.cli._parse", fails)
+    assert main(["models"]) == 2
+    assert capsys.readouterr().err.startswith("unmask: error: out of memory: free memory, or")
+
+
+def test_another_fault_is_not_lack_of_memory(monkeypatch):
+    def fails(*_: object) -> None:
+        raise RuntimeError("another fault")
+
+    monkeypatch.setattr("unmask.cli._parse", fails)
+    with pytest.raises(RuntimeError, match="another fault"):
+        main(["models"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
+def test_an_import_without_memory_is_one_line():
+    limited = 'ulimit -v 500000; exec "$0" -m unmask generate stories --length 4'
+    done = subprocess.run(["bash", "-c", limited, sys.executable], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("unmask: error: out of memory") and done.stderr.count("\n") == 1

@@ -50,6 +50,11 @@ start here:
   unmask serve stories                      serve a model over HTTP
 """
 
+_OUT_OF_MEMORY = (
+    *("std::bad_alloc", "can't start new thread", "failed to map segment"),
+    *("cannot allocate memory", "can't allocate memory", "not enough memory"),
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 0 success, 2 user error, 130 Ctrl-C, 141 closed pipe."""
@@ -70,6 +75,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except (UnmaskError, OSError) as error:
         return _fail(f"error: {error}", 2)
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if not _lacks_memory(error):
+            raise
+        reason = "out of memory: free memory, or raise the limit of the process (ulimit -v)"
+        return _fail(f"error: {reason}", 2)
     except KeyboardInterrupt as stop:
         return _fail("; ".join(["interrupted", *map(str, stop.args)]), 130)
     return 0
@@ -138,6 +148,12 @@ def _warnings_in_one_line() -> Iterator[None]:
 
         warnings.showwarning = show
         yield
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """True for the errors of Python, of C++ libraries and of the loader that lack of memory causes."""
+    words = str(error).lower()
+    return isinstance(error, MemoryError) or any(one in words for one in _OUT_OF_MEMORY)
 
 
 def _fail(message: str, code: int) -> int:

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,21 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], name: str = "mode
         separate[key] = tensor.clone() if memory in seen else tensor
         seen.add(memory)
     path = folder / f"{name}.safetensors"
-    try:
+    with system_errors(path):
         safetensors.torch.save_file(separate, path)
         path.chmod(folder.stat().st_mode & 0o666)  # the library lets only the owner read the file
-    except SafetensorError as error:  # its text may name a system error, such as a full disk
+
+
+@contextmanager
+def system_errors(path: Path) -> Iterator[None]:
+    """Raises system errors of the safetensors library, such as a full disk, as OSError.
+
+    Args:
+        path: The file or folder that is written.
+    """
+    try:
+        yield
+    except SafetensorError as error:
         if found := re.search(r"os error (\d+)", str(error)):
             code = int(found[1])
             raise OSError(code, os.strerror(code), str(path)) from None

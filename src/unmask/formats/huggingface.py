@@ -16,6 +16,7 @@ from unmask.data.tokenizers.no_tokenizer import NoTokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.storage import atomic_folder, write_json
+from unmask.files.tensors import system_errors
 from unmask.files.untrusted import foreign_text, refusing
 from unmask.formats.foreign import FLOATS, as_float, hub_config, read_tensors
 from unmask.formats.format import FORMATS, Format
@@ -56,7 +57,8 @@ def write(
     _check_overwrite(target)
     weights = {name: tensor.contiguous() for name, tensor in bundle.method.state_dict().items()}
     with atomic_folder(target) as new:
-        hub.save_torch_state_dict(weights, new, max_shard_size=shard)
+        with system_errors(target):
+            hub.save_torch_state_dict(weights, new, max_shard_size=shard)
         write_json(new / "config.json", config_json(bundle))
         write_json(new / GENERATION, generation_json(bundle))
         bundle.tokenizer.save(new / TOKENIZER)

@@ -10,6 +10,7 @@ import accelerate
 import pytest
 import torch
 from hub_models import refused, some_tokens, tiny
+from safetensors import SafetensorError
 from transformers import AutoModelForMaskedLM, GenerationConfig
 
 import unmask
@@ -378,3 +379,17 @@ def test_a_row_is_continued_by_masks_up_to_the_length_of_the_configuration(model
     for wrong in (0, -1, 2.5, "all", True):
         with pytest.raises(UnmaskError, match="row_length must be 1 or more"):
             UnmaskConfig(row_length=wrong)
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_full_disk_is_a_system_error(model, monkeypatch, tmp_path, full):
+    text = "I/O error: No space left on device (os error 28)" if full else "another fault"
+
+    def fails(*_: object, **__: object) -> None:
+        raise SafetensorError(text)
+
+    monkeypatch.setattr("huggingface_hub.save_torch_state_dict", fails)
+    with pytest.raises(OSError if full else SafetensorError) as found:
+        model.save_pretrained(tmp_path / "model")
+    assert (getattr(found.value, "errno", None) == 28) == full
+    assert "\n" not in str(found.value) and not (tmp_path / "model").exists()

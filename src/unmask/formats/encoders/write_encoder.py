@@ -12,6 +12,7 @@ from torch import Tensor
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.files.storage import atomic_folder, write_json
+from unmask.files.tensors import system_errors
 from unmask.formats.encoders.encoder_layout import LAYOUTS, EncoderLayout
 from unmask.formats.huggingface import class_fields
 from unmask.formats.tokenizer_files import tokenizer_files
@@ -56,7 +57,8 @@ def write_encoder(bundle: Bundle, folder: Path) -> None:
     if classifier is not None:
         config |= class_fields(bundle) | {"classifier_dropout": classifier.config.dropout}
     with atomic_folder(folder) as new:
-        safetensors.torch.save_file(weights, new / "model.safetensors", {"format": "pt"})
+        with system_errors(folder):
+            safetensors.torch.save_file(weights, new / "model.safetensors", {"format": "pt"})
         write_json(new / "config.json", config)
         for file, content in texts.items():
             (new / file).write_text(content, encoding="utf-8")
