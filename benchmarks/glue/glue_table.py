@@ -174,9 +174,7 @@ class Study:
         """Predictions of every row, task and seed, one file each. All tasks of a seed come before the next seed."""
         args = self.args
         options = GlueOptions(
-            epochs=args.epochs,
-            length=args.glue_length,
-            training_precision=args.precision,
+            epochs=args.epochs, length=args.glue_length, training_precision=args.precision
         )
         for seed, row, data in product(range(args.seeds), args.rows, tasks):
             path = self.runs / "predictions" / f"{row}.{data.task.name}.{seed}.npz"

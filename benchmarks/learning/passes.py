@@ -10,16 +10,18 @@ the same command continues it: runs resume from their checkpoints.
 
 import argparse
 import json
+import math
 import re
-import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+from benchmarks.limited import side_by_side
+from benchmarks.rows import read_rows
 
 BATCH = 128
 VALIDATIONS = 16
@@ -75,35 +77,18 @@ class Job:
 
 def train(args: argparse.Namespace) -> None:
     """Runs the jobs, some at a time, and writes the rows of each that ends."""
-    start, running = time.perf_counter(), {}
-    done = {row["run"] for row in read(args.out)} if args.out.exists() else set()
+    done = {row["run"] for row in read_rows(args.out)} if args.out.exists() else set()
     args.runs.mkdir(parents=True, exist_ok=True)
     jobs = [Job(*setting, seed) for seed in args.seeds for setting in SETTINGS]
-    waiting = [job for job in jobs if job.name not in done]
-    while waiting or running:
-        late = args.seconds is not None and time.perf_counter() - start > args.seconds
-        while waiting and len(running) < args.processes and not late:
-            job = waiting.pop(0)
-            log = (args.runs / f"{job.name}.txt").open("a")
-            command = job.command(args.runs / job.name, args)
-            running[job] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        if late:
-            for process in running.values():
-                process.terminate()  # the run saves a checkpoint
-            for process in running.values():
-                process.wait()
-            waiting = []
-        time.sleep(0.5)
-        for job in [job for job, process in running.items() if process.poll() is not None]:
-            code = running.pop(job).returncode
-            seconds = time.perf_counter() - start
-            print(
-                f"[{seconds:.0f} s] {job.name}: {'done' if code == 0 else f'code {code}'}",
-                flush=True,
-            )
-            if code == 0:
-                with args.out.open("a") as file:
-                    file.writelines(json.dumps(row) + "\n" for row in rows_of(job, args.runs))
+    commands = {
+        job: job.command(args.runs / job.name, args) for job in jobs if job.name not in done
+    }
+    log = lambda job: args.runs / f"{job.name}.txt"  # noqa: E731
+    for job, code, seconds in side_by_side(commands, log, args.processes, args.seconds):
+        print(f"[{seconds:.0f} s] {job.name}: {f'code {code}' if code else 'done'}", flush=True)
+        if code == 0:
+            with args.out.open("a") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows_of(job, args.runs))
 
 
 def rows_of(job: Job, runs: Path) -> Iterator[dict[str, Any]]:
@@ -133,11 +118,6 @@ def rows_of(job: Job, runs: Path) -> Iterator[dict[str, Any]]:
                 "error": measured["error"],
                 "bits_per_byte": measured["bits_per_byte"],
             }
-
-
-def read(file: Path) -> list[dict[str, Any]]:
-    """The rows of a file."""
-    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -205,14 +185,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("passes.jsonl"), help="file of the rows")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
-    parser.add_argument("--seconds", type=float, help="time limit; the same command continues")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="time limit; the same command continues"
+    )
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
     parser.add_argument("--table", type=Path, help="prints the table of a file of rows")
     parser.add_argument("--plot", type=Path, help="with --table: writes the curves")
     args = parser.parse_args()
     if args.table:
-        print(table(read(args.table)))
+        print(table(read_rows(args.table)))
         if args.plot:
-            plot(read(args.table), args.plot)
+            plot(read_rows(args.table), args.plot)
     else:
         train(args)

@@ -77,13 +77,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "muon-linear-clipped": {**MUON, **LINEAR, "method.loss_weight": "clipped"},
     "modern": {**MUON, **LINEAR, **UNIFORM, "backbone.name": "modern_dit"},
     "muon-wsd-uniform": {**MUON, "training.decay": "wsd", **UNIFORM},
-    "self-conditioned": {
-        **MUON,
-        **LINEAR,
-        **UNIFORM,
-        "backbone.name": "modern_dit",
-        SELF: "true",
-    },
+    "self-conditioned": {**MUON, **LINEAR, **UNIFORM, "backbone.name": "modern_dit", SELF: "true"},
 }
 FIRST = 3  # steps that are timed separately
 HELD_OUT = 2048  # held-out rows that are written; --rows of them are measured

@@ -73,9 +73,7 @@ ROWS = {
     for method, samplers in {"mdlm": STRATEGIES, "ar": ("left_to_right",)}.items()
 } | {  # each trains the bound itself, whose variance depends on the schedule
     f"schedule-{name}": Row(
-        "4M",
-        {**METHODS["mdlm"], "method.loss_weight": "elbo", "schedule": name},
-        ("ancestral",),
+        "4M", {**METHODS["mdlm"], "method.loss_weight": "elbo", "schedule": name}, ("ancestral",)
     )
     for name in FIXED
 }

@@ -11,12 +11,8 @@ between a length head and a free EOS. It needs sacrebleu and no GPU.
 """
 
 import argparse
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import unmask
+from benchmarks.limited import side_by_side
 from benchmarks.machine import DEVICE, machine_row, wall_seconds
 from benchmarks.room import again
 from benchmarks.rows import Report, read_rows
@@ -122,26 +119,13 @@ def train_all(names: list[str], options: argparse.Namespace) -> dict[str, float]
     """Trains the models side by side and stops them when the time is up. Returns the seconds of each."""
     data = load_data(configured("joint MDLM", options).data)  # the rows are cached for all
     data.tokenizer.save(options.runs / "tokenizer")
-    started, seconds = time.perf_counter(), {}
-    command = [*again(__file__), *sys.argv[1:], "--train"]
-    logs = {name: folder(name, options).with_suffix(".log").open("w") for name in names}
-    running = {
-        name: subprocess.Popen([*command, name], stdout=log, stderr=subprocess.STDOUT)
-        for name, log in logs.items()
-    }
-    while running:
-        time.sleep(0.2)
-        spent = time.perf_counter() - started
-        for name, process in list(running.items()):
-            if process.poll() is not None:
-                seconds[name] = spent
-                del running[name]
-            elif spent > options.seconds:
-                process.send_signal(signal.SIGINT)  # the run saves its state
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(30)
-                process.kill()
-    return seconds
+    train = [*again(__file__), *sys.argv[1:], "--train"]
+    found = side_by_side(
+        {name: [*train, name] for name in names},
+        lambda name: folder(name, options).with_suffix(".log"),
+        seconds=options.seconds,
+    )
+    return {name: seconds for name, _, seconds in found}
 
 
 def decodings(model: unmask.Model) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -467,9 +467,7 @@ def _draw_repetition(axes: "Axes", rows: list[dict[str, Any]]) -> None:
         axes.axhline(row["repetition"], color="black", linestyle=style, label=row["name"])
     _logarithmic(axes)
     axes.set(
-        xlabel="network calls of a text",
-        ylabel="share of repeated 4-grams",
-        title="Repetition",
+        xlabel="network calls of a text", ylabel="share of repeated 4-grams", title="Repetition"
     )
 
 

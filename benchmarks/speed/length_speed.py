@@ -156,9 +156,7 @@ def draw(found: list[dict[str, Any]], picture: Path) -> None:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
         axes.set(
-            xlabel="tokens of a text",
-            ylabel="seconds a text",
-            title=f"{batch} at a time, {device}",
+            xlabel="tokens of a text", ylabel="seconds a text", title=f"{batch} at a time, {device}"
         )
         axes.grid(alpha=0.2)
         axes.spines[["top", "right"]].set_visible(False)

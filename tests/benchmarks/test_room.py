@@ -6,6 +6,7 @@ import sys
 from benchmark_rows import BENCHMARKS, finished
 
 from benchmarks import room
+from benchmarks.limited import side_by_side
 from benchmarks.rows import Report, read_rows, table
 
 ROOMS = sorted(path.parent.name for path in BENCHMARKS.glob("*/__main__.py"))
@@ -55,3 +56,15 @@ def test_rows_are_shortened_appended_and_read_back(tmp_path, capsys):
 
 def test_a_table_of_rows():
     assert list(table(["a", "b"], [[1, "x"]])) == ["| a | b |", "|---|---:|", "| 1 | x |"]
+
+
+def test_commands_run_some_at_a_time_until_the_time_is_up(tmp_path):
+    """Two end by themselves, one is interrupted and the last one does not start."""
+    sleep = "import sys, time; print('here', flush=True); time.sleep(float(sys.argv[1]))"
+    waits = {"short": 0, "fails": "x", "long": 60, "never": 60}
+    commands = {name: [sys.executable, "-c", sleep, str(each)] for name, each in waits.items()}
+    log = lambda name: tmp_path / f"{name}.txt"  # noqa: E731
+    found = list(side_by_side(commands, log, slots=1, seconds=10))
+    ended = {name: code == 0 for name, code, _ in found}
+    assert ended == {"short": True, "fails": False, "long": False}
+    assert "here" in log("short").read_text() and not log("never").exists()
