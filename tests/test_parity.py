@@ -15,6 +15,7 @@ from unmask.diffusion.time_sampler import Noise, Uniform
 from unmask.methods.d3pm import D3PM
 from unmask.methods.mdlm import MDLM
 from unmask.methods.sedd import SEDD
+from unmask.shapes import Batch
 from unmask.vocabulary import Vocabulary
 
 FIXTURE = Path(__file__).parent / "fixtures" / "official-dit-tiny"
@@ -72,7 +73,7 @@ def method_nll(kind, expected, time_conditioning=False, eps=0.0, **fields) -> to
     t = expected["t"].double()
     masked = z_t == vocabulary.mask_id
     noise = Noise(t, masked, torch.ones_like(t), 0.0, torch.zeros_like(masked))
-    losses = method.nll(x, torch.ones_like(masked), noise)
+    losses = method.nll(Batch(x, torch.ones_like(masked)), noise)
     torch.testing.assert_close(losses.total.detach(), losses.per_token().sum())
     return losses.per_token()
 

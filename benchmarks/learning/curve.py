@@ -46,6 +46,7 @@ from unmask.likelihood.estimate import likelihood
 from unmask.methods.mdlm import MDLM
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast
+from unmask.shapes import Batch
 from unmask.training.trainer import Trainer, TrainingRun
 from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
@@ -185,7 +186,7 @@ class Run:
             noise = self.method.noise(stream, valid)
             self.method.backbone.dropout_keys = dropout_keys(stream, DEVICE)
             with autocast(DEVICE, self.args.precision):
-                nll = self.method.nll(x.to(DEVICE), valid, noise)
+                nll = self.method.nll(Batch(x, valid), noise)
             share = nll.total / (self.args.batch * x.shape[1])
             share.backward()
             total += share.item()

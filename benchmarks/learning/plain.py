@@ -11,9 +11,10 @@ from torch.nn import functional as F
 from unmask.backbones.dit import DiT
 from unmask.backbones.layers.dropout import dropout
 from unmask.diffusion.nelbo import continuous_weight
-from unmask.diffusion.time_sampler import Noise
+from unmask.diffusion.time_sampler import Noise, RowNoise
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import Losses
+from unmask.shapes import Batch, Tensors
 from unmask.training.ema import decay_at
 from unmask.training.optimizer import learning_rate
 from unmask.training.training_config import TrainingConfig
@@ -22,25 +23,24 @@ from unmask.training.training_config import TrainingConfig
 class PlainMDLM(MDLM):
     """MDLM with a dense loss. Dropout has the package's masks, which are functions of (row's key, site, position)."""
 
-    def nll(
-        self,
-        x: Tensor,
-        valid: Tensor,
-        noise: Noise | None,
-        full_bound: bool = False,
-        given: Tensor | None = None,
-    ) -> Losses:
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
+    ) -> dict[str, Tensor]:
+        assert isinstance(noise, Noise) and not (full_bound and noise.unstarted)
+        assert batch.given is None
+        weight = continuous_weight(self.schedule, noise.t) * noise.importance
+        return {"x": batch.x, "masked": noise.masked, "weight": weight.float()}
+
+    def loss_of(self, tensors: Tensors) -> Losses:
         """-alpha' / (1 - alpha) · -log <x_theta, x> at masked tokens, with logits at every token."""
-        assert noise is not None and not (full_bound and noise.unstarted) and given is None
-        masked = noise.masked.to(x.device)
+        x, masked = tensors["x"], tensors["masked"]
         z_t = torch.where(masked, self.vocabulary.mask_id, x)
         h = features(self.backbone, z_t, self.backbone.keys(z_t))
         logits = self.backbone.head(h)
         ids = torch.arange(logits.shape[-1], device=x.device)
         logits = logits.masked_fill(ids == self.vocabulary.mask_id, -torch.inf)
         nll = F.cross_entropy(logits.flatten(0, 1), x.flatten(), reduction="none").view_as(x)
-        weight = continuous_weight(self.schedule, noise.t) * noise.importance
-        values = nll * masked * weight.to(x.device, torch.float32)[:, None]
+        values = nll * masked * tensors["weight"][:, None]
         return Losses(values.sum(), {"diffusion": values.detach()})
 
 

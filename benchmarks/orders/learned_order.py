@@ -23,7 +23,7 @@ from unmask.extensions.orders.order_policy import OrderPolicy
 from unmask.extensions.orders.order_training import OrderTraining, reveal
 from unmask.extensions.orders.train_policy import HELD_OUT, train_order_policy
 from unmask.likelihood.perplexity import rows_of
-from unmask.methods.method import targets
+from unmask.shapes import targets
 
 Nats = tuple[np.ndarray, np.ndarray]  # nats and tokens of each row
 ORDERS = ("random", "confidence", "margin", "entropy")

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.room import again
+from unmask import shapes
 from unmask.backbones.dit import DiT
 from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import LogLinear
@@ -46,7 +47,7 @@ Loss = Callable[[MDLM, Batch], Tensor]
 
 def masked_only(method: MDLM, batch: Batch) -> Tensor:
     """The package's own loss."""
-    return method.nll(batch.x, batch.valid, batch.noise).total / batch.x.numel()
+    return method.nll(shapes.Batch(batch.x.cpu(), batch.valid), batch.noise).total / batch.x.numel()
 
 
 def authors(method: MDLM, batch: Batch) -> Tensor:

@@ -16,7 +16,8 @@ import torch
 from unmask.config.components import build_method
 from unmask.config.run_config import load_recipe, resolve
 from unmask.randomness import RowStream
-from unmask.runtime.device import autocast, native_precisions, resolve_device, to_device
+from unmask.runtime.device import autocast, native_precisions, resolve_device
+from unmask.shapes import Batch
 from unmask.vocabulary import Vocabulary
 
 # width, depth, heads, vocabulary, length, batch
@@ -44,7 +45,7 @@ def measure(network: tuple[int, ...], device: torch.device, steps: int) -> dict[
             start = time.perf_counter()
             noise = method.noise(RowStream(0, step, range(batch), batch), valid)
             with autocast(device, precision):
-                loss = method.nll(to_device(x, device), valid, noise).total
+                loss = method.nll(Batch(x, valid), noise).total
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

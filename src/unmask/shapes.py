@@ -1,11 +1,17 @@
-"""Shapes of the tensors that several packages pass to each other.
+"""Tensors that several packages pass to each other: their shapes, and a batch of rows.
 
 A name in a shape stands for one number within a call: `rows`, `length`, `tokens`, `vocabulary`.
 The tests check these shapes at run time.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 from torch import Tensor
+
+# tensors by name
+Tensors = Mapping[str, Tensor]
 
 # token ids of a batch
 Tokens = Int[Tensor, "rows length"]
@@ -25,3 +31,45 @@ Uniforms = Float64[Tensor, "rows length"]
 Times = Float64[Tensor, "rows"]
 # a value for each token of a batch of any shape
 PerToken = Float[Tensor, "*batch"]
+
+
+def targets(valid: Valid, given: Valid | None) -> Valid:
+    """True at tokens that count in a loss: neither padding nor given."""
+    return valid if given is None else valid & ~given
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of tokens, on the CPU. `given` tokens condition the others and cost nothing.
+
+    Example:
+        >>> valid = torch.tensor([[True, True, False]])
+        >>> Batch(torch.tensor([[4, 5, 0]]), valid, given=~valid).scored
+        tensor([[ True,  True, False]])
+    """
+
+    x: Tokens
+    valid: Valid  # True at tokens that are not padding
+    given: Valid | None = None  # None if no token is given
+
+    @property
+    def scored(self) -> Valid:
+        """True at tokens that count in a loss: neither padding nor given."""
+        return targets(self.valid, self.given)
+
+    @property
+    def padding(self) -> Valid | None:
+        """`valid`; None without padding, since attention is faster without a mask."""
+        return None if bool(self.valid.all()) else self.valid
+
+    def part(self, rows: slice) -> "Batch":
+        """Some of the rows.
+
+        Args:
+            rows: The rows.
+
+        Returns:
+            Their batch.
+        """
+        given = None if self.given is None else self.given[rows]
+        return Batch(self.x[rows], self.valid[rows], given)

@@ -18,9 +18,10 @@ from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.diffusion.process import last_of
 from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import nats_by_row
-from unmask.methods.method import Serving, targets
+from unmask.methods.method import Serving
 from unmask.model import Model
 from unmask.randomness import RowStream
+from unmask.shapes import Batch, targets
 
 PAIRS = [("ab", "xyz"), ("c", "y"), ("bacb", "zzyx"), ("aa", "xy")]
 SOURCES = [source for source, _ in PAIRS]
@@ -187,14 +188,15 @@ def test_the_bound_of_a_target_has_its_length_and_no_token_for_its_end(kind):
     for step in range(4):
         noise = method.noise(RowStream(0, step, range(len(x)), len(x)), scored)
         assert not (noise.masked & last_of(scored)).any()
-        losses = method.nll(x, valid, noise, full_bound=True, given=given)
+        losses = method.nll(Batch(x, valid, given), noise, full_bound=True)
         lengths = method.backbone.encode(x, valid).source.lengths.log_softmax(-1)
         expected = -lengths[torch.arange(len(x)), scored.sum(1) - 1]
         torch.testing.assert_close(losses.terms["length"].sum(1), expected)
         torch.testing.assert_close(losses.total, losses.per_token().sum())
     stream = RowStream(0, 0, range(len(x)), len(x))
-    tensors = method.loss_tensors(x, valid, given, stream)  # a CUDA graph's loss is the same
-    torch.testing.assert_close(method.loss_of(tensors), method(x, valid, given, stream))
+    plain, method.few_shapes = method(Batch(x, valid, given), stream), True
+    graph = method(Batch(x, valid, given), stream)  # as in a CUDA graph
+    torch.testing.assert_close(graph, plain)
     assert model.perplexity(PAIRS, draws=2).tokens == sum(len(target) + 1 for _, target in PAIRS)
     with pytest.raises(UnmaskError, match="leave order, orders and pseudo out"):
         model_of("mdlm, length").perplexity(PAIRS, order="left_to_right")

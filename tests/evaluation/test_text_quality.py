@@ -19,6 +19,7 @@ from unmask.evaluation.metrics.text_quality import (
 )
 from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import Method
+from unmask.shapes import Batch
 from unmask.vocabulary import Vocabulary
 
 SIZE = 11
@@ -152,7 +153,7 @@ def test_an_exact_judge_does_not_count_bos_and_eos():
     assert read.tokens.tolist() == [5, 0, 2]
     for nats, text in zip(read.nats.tolist(), texts, strict=True):
         behind = [
-            judge.nll(x := torch.tensor([[9, *part]]), torch.ones_like(x).bool(), None)
+            judge.nll(Batch(x := torch.tensor([[9, *part]]), torch.ones_like(x).bool()), None)
             .per_token()[0, 1:]
             .sum()
             .item()

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 import unmask
 from unmask.diffusion.time_sampler import Noise
 from unmask.formats.read import read
+from unmask.shapes import Batch
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -90,7 +91,7 @@ def test_bounds_of_steps_equal_those_of_the_authors(tmp_path, expected, name):
     t, masked = expected["t"].double(), expected["z_t"] == 97
     noise = Noise(t, masked, torch.ones_like(t), 0.0, torch.zeros_like(masked))
     with torch.no_grad():
-        losses = model.method.nll(expected["x0"], torch.ones_like(masked), noise).per_token()
+        losses = model.method.nll(Batch(expected["x0"], torch.ones_like(masked)), noise).per_token()
     # the authors use alpha_t = 1 - t, while tokens are masked with 0.999 t; d3pm hardly changes
     torch.testing.assert_close(losses, expected[f"nll_{name}_T1000"], rtol=1e-4, atol=1e-5)
 
@@ -115,7 +116,7 @@ def test_their_autoregressive_backbone_is_the_causal_one(tmp_path, expected):
     theirs[..., 97] = -1000.0  # as in the authors' AR: MASK is never next
     costs = -theirs.log_softmax(-1)[:, :-1].gather(-1, x[:, 1:, None])[..., 0]
     with torch.no_grad():
-        losses = model.method.nll(x, torch.ones_like(x, dtype=torch.bool), None).per_token()
+        losses = model.method.nll(Batch(x, torch.ones_like(x, dtype=torch.bool)), None).per_token()
     torch.testing.assert_close(losses[:, 1:], costs, **CLOSE)
     assert not losses[:, 0].any()  # BOS is given
 

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import unmask
 from unmask.backbones.layers.state import KVState
 from unmask.config.run_config import from_dict
+from unmask.shapes import Batch
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
@@ -202,7 +203,7 @@ def test_gpt2_has_the_nats_of_transformers_after_its_bos(gpt2):
     theirs, folder = gpt2
     costs = -theirs(PROMPT).logits.log_softmax(-1)[0, :-1].gather(1, PROMPT[0, 1:, None])[:, 0]
     valid = torch.ones_like(PROMPT, dtype=torch.bool)
-    losses = unmask.load(folder).method.nll(PROMPT, valid, None).per_token()[0]
+    losses = unmask.load(folder).method.nll(Batch(PROMPT, valid), None).per_token()[0]
     torch.testing.assert_close(losses[1:], costs, **CLOSE)
     assert losses[0] == 0
 

@@ -91,10 +91,10 @@ class Faulty(MDLM):
         self.here = (stream.step, stream.rows.start)
         return super().noise(stream, valid, time_sampler)
 
-    def nll(self, *given: Any, **options: Any) -> Any:
-        losses = super().nll(*given, **options)
+    def loss_of(self, tensors: Any) -> Any:
+        losses = super().loss_of(tensors)
         if self.nan and self.here == self.nan:
-            object.__setattr__(losses, "total", losses.total * torch.nan)
+            return losses._replace(total=losses.total * torch.nan)
         return losses
 
 

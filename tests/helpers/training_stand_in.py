@@ -21,6 +21,7 @@ from unmask.diffusion.time_sampler import RowNoise, Uniform
 from unmask.files.jsonl import JsonLines
 from unmask.methods.method import Losses, Method
 from unmask.randomness import RowStream
+from unmask.shapes import Batch, Tensors
 from unmask.training.trainer import Trainer, TrainingRun
 from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
@@ -62,10 +63,11 @@ class TinyMethod(Method):
         hidden = stream.uniform("hide", valid.shape[1]) < 0.5
         return TinyNoise(torch.zeros(len(valid), dtype=torch.float64), hidden)
 
-    def nll(
-        self, x: Tensor, valid: Tensor, noise: TinyNoise, given: Tensor | None = None
-    ) -> Losses:
-        hidden = noise.hidden & valid
+    def tensors_of(self, batch: Batch, noise: TinyNoise, full_bound: bool = False) -> Tensors:
+        return {"x": batch.x, "hidden": noise.hidden & batch.valid}
+
+    def loss_of(self, tensors: Tensors) -> Losses:
+        x, hidden = tensors["x"], tensors["hidden"]
         scores = self.head(self.backbone.features(torch.where(hidden, VOCABULARY - 1, x)))
         nats = nn.functional.cross_entropy(scores.transpose(1, 2), x, reduction="none")
         nats = torch.where(hidden, 2 * nats * self.scale, 0.0)
@@ -86,8 +88,8 @@ class Poisoned(TinyMethod):
         self.drawn.append(stream.step)
         return super().noise(stream, valid)
 
-    def nll(self, x, valid, noise, given=None):
-        found = super().nll(x, valid, noise, given)
+    def loss_of(self, tensors: Tensors) -> Losses:
+        found = super().loss_of(tensors)
         if self.drawn[-1] in self.batches:
             found.total.mul_(self.poison)
         return found
@@ -137,7 +139,7 @@ def trainer(
     def validate() -> TinyResult:
         x, valid = TinyLoader().batch(10_000, range(8))
         noise = method.noise(RowStream(1, 0, range(8), 8), valid)
-        return TinyResult(float(method.nll(x, valid, noise).total / valid.sum()))
+        return TinyResult(float(method.nll(Batch(x, valid), noise).total / valid.sum()))
 
     named = {name: given.pop(name) for name in {"seed", "fingerprint", "say"} & given.keys()}
     identity = {

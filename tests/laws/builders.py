@@ -13,10 +13,11 @@ from unmask.vocabulary import Vocabulary
 
 # methods that write text; a classifier has laws of its own
 WRITERS = [name for name in METHODS if METHODS[name].capabilities.generate]
-_OTHER_STATES = ("latent", "blocks", "uniform", "unrolled", "token_schedule")
 # samplers of masked diffusion; others have laws of their own
 MASK_SAMPLERS = [
-    name for name in SAMPLERS if not any(getattr(SAMPLERS[name], one) for one in _OTHER_STATES)
+    name
+    for name, kind in ((name, SAMPLERS[name]) for name in SAMPLERS)
+    if kind.states == "masks" and not kind.token_schedule
 ]
 
 

@@ -16,6 +16,7 @@ from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise, TimeSampler
 from unmask.methods.method import METHODS, Method
 from unmask.randomness import RowStream
+from unmask.shapes import Batch
 from unmask.vocabulary import Vocabulary
 
 NEVER_LOGIT = (
@@ -106,7 +107,9 @@ class Language:
         noise = Noise(
             t.repeat(pairs), masked, importance.repeat(pairs), 0.0, torch.zeros_like(masked)
         )
-        losses = method.nll(x, torch.ones_like(masked), noise).terms["diffusion"].double().sum(1)
+        losses = (
+            method.nll(Batch(x, torch.ones_like(masked)), noise).terms["diffusion"].double().sum(1)
+        )
         chance = mask_probability(self.masks, method.schedule.alpha(t))
         losses = losses.view(len(self.sequences), len(self.masks), times)
         return losses.where(chance > 0, 0.0), chance
@@ -151,7 +154,9 @@ def table_method(
     kind = METHODS[name]
     config = kind.Config(**fields)
     sampler = TIME_SAMPLERS.build(times) if isinstance(times, str) else times
-    return kind(config, backbone, language.vocabulary, schedule, sampler).eval()
+    method = kind(config, backbone, language.vocabulary, schedule, sampler).eval()
+    method.few_shapes = True  # the tensors of a CUDA graph
+    return method
 
 
 def times_of(method: Method, nodes: int = 64) -> tuple[Tensor, Tensor]:
@@ -195,7 +200,7 @@ def expected_terms(method: Method, language: Language) -> dict[str, Tensor]:
     chance = mask_probability(language.masks, last)[:, 0]
     ends = {
         name: values.double().sum(1).view(-1, len(chance)) @ chance
-        for name, values in method.nll(x, valid, noise, full_bound=True).terms.items()
+        for name, values in method.nll(Batch(x, valid), noise, full_bound=True).terms.items()
         if name != "diffusion"
     }
     return {"diffusion": diffusion, **ends}

@@ -11,6 +11,7 @@ from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise
 from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import METHODS
 from unmask.randomness import RowStream
+from unmask.shapes import Batch
 
 LANGUAGE = Language.random(3, 3)
 PREFIX = 1  # tokens that are given
@@ -42,7 +43,7 @@ def given_terms(method, language: Language) -> dict[str, torch.Tensor]:
     def add(noise: Noise, chance: torch.Tensor, names) -> None:
         with torch.no_grad():
             found = method.nll(
-                x, valid, noise, full_bound="diffusion" not in names, given=given
+                Batch(x, valid, given), noise, full_bound="diffusion" not in names
             ).terms
         for name in names & found.keys():
             assert not found[name][:, GIVEN].any(), "no loss falls on what is given"
@@ -121,7 +122,7 @@ def test_left_to_right_is_the_conditional_entropy_exactly():
     x = LANGUAGE.sequences
     valid, given = torch.ones_like(x).bool(), GIVEN.expand(len(x), -1)
     for seen, expected in [(given, CONDITIONAL_ENTROPY), (None, LANGUAGE.entropy)]:
-        nats = left_to_right().nll(x, valid, None, given=seen).terms["nll"].double().sum(1)
+        nats = left_to_right().nll(Batch(x, valid, seen), None).terms["nll"].double().sum(1)
         assert float(LANGUAGE.table @ nats) == pytest.approx(expected, abs=1e-6)
 
 

@@ -21,6 +21,7 @@ from unmask.errors import UnmaskError
 from unmask.methods.duo import CHOSEN, WARMEST, Duo, DuoDistilled, GaussianLatents
 from unmask.methods.uniform_diffusion import Replacements
 from unmask.randomness import RowStream, keyed_integers, keyed_uniforms, stream_keys
+from unmask.shapes import Batch
 
 LARGE = (2, 27, 4096, 50257)
 
@@ -102,7 +103,7 @@ def latents(method: Duo, x: Tensor, t: float, seed: int = 0) -> tuple[Tensor, Te
     ratio = signal_ratio(method.schedule.alpha(rows), method.process.states)
     keys = stream_keys(RowStream(seed, 0, range(len(x)), len(x)), "latent")
     noise = GaussianLatents(rows, torch.ones_like(rows), ratio, keys, torch.ones_like(x).bool())
-    return method.latents(x, noise)
+    return method.latents(x, noise.ratio, noise.keys, noise.open)
 
 
 def wide(size: int = 12, mask_id: int = 4, **fields: object) -> Duo:
@@ -149,7 +150,7 @@ def test_coordinates_that_are_not_drawn_have_almost_no_weight(temperature, most)
         assert float((1 - drawn).mean()) < most
 
 
-BATCH = (
+BATCH = Batch(
     torch.arange(40).view(4, 10) % 9 + 1,
     torch.arange(10) < torch.tensor([[10], [10], [7], [10]]),
     torch.arange(10).expand(4, 10) < 2,
@@ -159,7 +160,7 @@ BATCH = (
 def with_gradient(method, step: int) -> list[Tensor]:
     """The loss of a step and its gradients."""
     method.zero_grad()
-    total = method(*BATCH, RowStream(0, step, range(4), 4))
+    total = method(BATCH, RowStream(0, step, range(4), 4)).total
     total.backward()
     return [total.detach(), *(p.grad for p in method.parameters() if p.grad is not None)]
 
@@ -174,17 +175,17 @@ def test_after_the_curriculum_the_loss_is_that_of_udlm():
 
 
 def test_without_temperature_the_loss_of_the_curriculum_is_that_of_udlm_at_the_argmax():
-    x, valid, given = BATCH
+    x, valid, given = BATCH.x, BATCH.valid, BATCH.given
     cold = small_method("duo", temperature=1e-300).double()
     noise = cold.training_noise(RowStream(0, 0, range(4), 4), valid & ~given)
     assert isinstance(noise, GaussianLatents)
-    z_t, _ = cold.latents(x, noise)
+    z_t, _ = cold.latents(x, noise.ratio, noise.keys, noise.open)
     assert torch.equal(z_t[given], x[given]) and torch.equal(z_t[~valid], x[~valid])
     assert not torch.equal(z_t, x)
     same = Replacements(noise.t, noise.importance, torch.ones_like(valid), z_t)
     warm = small_method("duo", temperature=1e-2).double()
     ours, theirs, mixed = (
-        method.nll(x, valid, one, given=given).total.detach()
+        method.nll(BATCH, one).total.detach()
         for method, one in ((cold, noise), (cold, same), (warm, noise))
     )
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
@@ -219,7 +220,7 @@ def test_the_pairs_of_the_distillation_are_those_of_one_gaussian_noise():
     true = 2
     method, x = distilled(step_size=0.4), torch.full((400, 50), 2)
     stream, valid = RowStream(0, 0, range(400), 400), torch.ones_like(x, dtype=torch.bool)
-    tensors = method.loss_tensors(x, valid, None, stream)
+    tensors = method.loss_tensors(Batch(x, valid), stream)
     t, states = method.training_noise(stream, valid).t, method.process.states
     kinds = (tensors["z_t"] == true).long() + 2 * (tensors["z_s"] == true).long()
     moved = (tensors["z_t"] != tensors["z_s"]) & (kinds == 0)
@@ -252,11 +253,11 @@ def test_a_student_that_is_its_teacher_at_the_same_time_learns_nothing(divergenc
 @pytest.mark.parametrize("divergence", ["reverse", "forward"])
 def test_the_loss_of_the_distillation_is_the_divergence_of_dense_distributions(divergence):
     method = distilled(step_size=0.3, divergence=divergence)
-    x, valid, given = BATCH
+    valid = BATCH.valid
     found = with_gradient(method, 0)
     method.zero_grad()
-    tensors = method.loss_tensors(x, valid, given, RowStream(0, 0, range(4), 4))
-    scored = valid & ~given
+    tensors = method.loss_tensors(BATCH, RowStream(0, 0, range(4), 4))
+    scored = BATCH.scored
 
     def log_p(network, z, sigma):
         logits = network.logits(network.features(z, sigma, valid=valid))[scored]
@@ -320,7 +321,9 @@ def test_distillation_brings_texts_of_few_steps_closer_to_the_language():
     for step in range(80):
         index = torch.multinomial(language.table, rows, replacement=True, generator=draws)
         optimizer.zero_grad()
-        loss = method(language.sequences[index], valid, None, RowStream(0, step, range(rows), rows))
+        loss = method(
+            Batch(language.sequences[index], valid), RowStream(0, step, range(rows), rows)
+        ).total
         (loss / rows).backward()
         optimizer.step()
     after = [sampled(method, language, steps) for steps in (1, 2)]
@@ -336,11 +339,11 @@ def test_a_round_begins_with_the_student_as_the_teacher():
             parameter.add_(0.1)
     own = method.backbone.state_dict()
     for step, wanted in ((2, start), (3, own), (5, own)):
-        method(*BATCH, RowStream(0, step, range(4), 4))
+        method(BATCH, RowStream(0, step, range(4), 4))
         assert all(torch.equal(method.teacher.state_dict()[name], wanted[name]) for name in wanted)
     with torch.no_grad():
         next(method.parameters()).add_(1.0)
-    method(*BATCH, RowStream(0, 100, range(4), 4))  # the last round does not end
+    method(BATCH, RowStream(0, 100, range(4), 4))  # the last round does not end
     name = next(iter(own))
     assert not torch.equal(method.teacher.state_dict()[name], method.backbone.state_dict()[name])
     assert not any("teacher" in name for name in method.state_dict())

@@ -11,6 +11,7 @@ from unmask.diffusion.categorical import binomial
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Noise
 from unmask.randomness import RowStream
+from unmask.shapes import Batch
 
 LANGUAGE = Language.random(3, 3)
 NETWORK = LANGUAGE.wrong_conditionals()
@@ -46,7 +47,7 @@ def estimates(model, seed: int = 7) -> torch.Tensor:
     streams = [RowStream(seed, step, range(ROWS), ROWS) for step in range(DRAWS)]
     noise = merged([model.noise(stream, VALID) for stream in streams])
     x = LANGUAGE.sequences[CORPUS].repeat(DRAWS, 1)
-    losses = model.nll(x, VALID.repeat(DRAWS, 1), noise, full_bound=True)
+    losses = model.nll(Batch(x, VALID.repeat(DRAWS, 1)), noise, full_bound=True)
     return losses.per_token().double().sum(1).view(DRAWS, ROWS).mean(1)
 
 

@@ -15,6 +15,7 @@ from unmask.methods.diffusion_bert import DiffusionBERT, MaskUniforms
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS
+from unmask.shapes import Batch
 
 PAIRS = Language.random(3, 2, seed=2)
 
@@ -77,9 +78,9 @@ def expected(method: DiffusionBERT, language: Language, published: bool = False)
         rows = torch.full((len(x),), t, dtype=torch.float64)
         noise = MaskUniforms(rows, torch.where(masks, 0.0, 1.0).double(), torch.ones_like(rows))
         losses = (
-            method.published_elbo(x, valid, noise)
+            method.published_elbo(Batch(x, valid), noise)
             if published
-            else method.nll(x, valid, noise, full_bound=True)
+            else method.nll(Batch(x, valid), noise, full_bound=True)
         )
         alpha = spindle_alpha(rows[:, None], own, method.config.weight)
         chance = torch.where(masks, 1 - alpha, alpha).prod(1)
@@ -100,10 +101,12 @@ def test_without_differences_of_tokens_it_is_mdlm():
     valid = torch.ones_like(x).bool()
     u = torch.rand(6, 10, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     t = torch.linspace(0.1, 1, 6, dtype=torch.float64)
-    found = ours.nll(x, valid, MaskUniforms(t, u, torch.ones_like(t))).per_token()
+    found = ours.nll(Batch(x, valid), MaskUniforms(t, u, torch.ones_like(t))).per_token()
     masked = u < t[:, None]
     noise = Noise(t, masked, torch.ones_like(t), 0.0, torch.zeros_like(masked))
-    torch.testing.assert_close(found, mdlm.nll(x, valid, noise).per_token(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        found, mdlm.nll(Batch(x, valid), noise).per_token(), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_schedules_fall_and_rare_tokens_are_masked_first():

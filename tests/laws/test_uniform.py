@@ -17,6 +17,7 @@ from unmask.methods.uniform_diffusion import Replacements, TokenDenoiser, Unifor
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS
+from unmask.shapes import Batch
 
 PAIRS, TRIPLES = Language.random(3, 2, seed=2), Language.random(3, 3, seed=1)
 
@@ -88,7 +89,7 @@ def expected_bound(method: UniformDiffusion, language: Language) -> float:
     for one, weight in zip(t.tolist(), w.tolist(), strict=True):
         rows = torch.full((len(x),), one, dtype=torch.float64)
         noise = Replacements(rows, torch.ones_like(rows), valid, z)
-        loss = method.nll(x, valid, noise, full_bound=True).per_token().sum(1)
+        loss = method.nll(Batch(x, valid), noise, full_bound=True).per_token().sum(1)
         alpha = method.schedule.alpha(rows)[:, None]
         chance = (alpha * (x == z) + (1 - alpha) / language.size).prod(1)
         total += weight * float(

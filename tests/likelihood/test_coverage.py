@@ -15,7 +15,7 @@ from toy_corpus import Corpus, listed
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.draws import BLOCK, draw_stream, draws_together
 from unmask.likelihood.estimate import choose_estimator, likelihood
-from unmask.likelihood.estimators import ESTIMATORS, Batch
+from unmask.likelihood.estimators import ESTIMATORS, CountedBatch
 from unmask.likelihood.sums import Conditions, Sums
 from unmask.methods.method import Method
 from unmask.randomness import RowStream, child_seed
@@ -57,7 +57,9 @@ def bounds(model: Method, seeds: int = SEEDS, draws: int = DRAWS, **how) -> list
             for start in range(0, len(ROWS), BLOCK)
         ]
         together = Together(0, 0, range(len(copies)), BLOCK, tuple(streams))
-        found.append(estimator.terms(Batch(copies, torch.ones_like(copies).bool()), [together]))
+        found.append(
+            estimator.terms(CountedBatch(copies, torch.ones_like(copies).bool()), [together])
+        )
     terms = {name: torch.stack([each[name] for each in found]) for name in found[0]}
     tokens = torch.full((BLOCK,), LANGUAGE.length)
     blocks = [

@@ -10,8 +10,9 @@ from unmask.diffusion.schedule import SCHEDULES, Schedule
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Uniform
 from unmask.errors import UnmaskError
 from unmask.likelihood.schedule_variance import _spread, variance_by_schedule
-from unmask.methods.method import METHODS, targets
+from unmask.methods.method import METHODS
 from unmask.randomness import RowStream, child_seed
+from unmask.shapes import Batch, targets
 from unmask.vocabulary import Vocabulary
 
 NAMES = ("loglinear", "cosine", "cosine_squared", "linear")
@@ -115,7 +116,7 @@ def test_the_variance_is_that_of_the_training_loss(kind):
     for number in range(2):
         stream = RowStream(child_seed(0, number), 0, range(ROWS), ROWS)
         noise = method.noise(stream, targets(valid, given), Uniform())
-        losses = method.nll(x, valid, noise, given=given)
+        losses = method.nll(Batch(x, valid, given), noise)
         values.append(losses.per_token().detach().double().sum(1) / counted)
     assert found.variance == pytest.approx(float(torch.cat(values).var()), rel=1e-9)
     bound = cost * math.log(method.vocabulary.size - 1)  # every counted token has the nats of two

@@ -7,6 +7,7 @@ from unmask.diffusion.schedule import SCHEDULES
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.left_to_right import LeftToRight
+from unmask.shapes import Batch
 
 SIZE, LENGTH, ROWS = 11, 7, 5
 MASK = SIZE - 1
@@ -24,7 +25,7 @@ def ask(denoiser, z: torch.Tensor, column: int) -> torch.Tensor:
 @torch.no_grad()
 def test_likelihood_is_the_product_of_the_conditionals():
     method, x = small_method("autoregressive"), text()
-    losses = method.nll(x, torch.ones_like(x).bool(), None).per_token()
+    losses = method.nll(Batch(x, torch.ones_like(x).bool()), None).per_token()
     denoiser = method.denoiser()
     for column in range(LENGTH):
         z = x.clone()

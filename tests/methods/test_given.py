@@ -5,8 +5,9 @@ import torch
 from builders import WRITERS, schedule, small_method
 
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
-from unmask.methods.method import METHODS, targets
+from unmask.methods.method import METHODS
 from unmask.randomness import RowStream
+from unmask.shapes import Batch, targets
 
 NAMES = WRITERS
 BOUNDS = [name for name in NAMES if METHODS[name].certificate != "none"]
@@ -21,7 +22,7 @@ STREAM = RowStream(0, 0, range(ROWS), ROWS)
 
 def losses(method, x=X, given=GIVEN, whole=True):
     noise = method.noise(STREAM, targets(VALID, given))
-    return method.nll(x, VALID, noise, whole, given)
+    return method.nll(Batch(x, VALID, given), noise, whole)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -33,7 +34,7 @@ def test_without_given_tokens_nothing_changes_to_the_bit(name, whole):
         losses(method, given=nobody, whole=whole),
     )
     noise = method.noise(STREAM, VALID)
-    assert torch.equal(plain.total, method.nll(X, VALID, noise, whole).total)
+    assert torch.equal(plain.total, method.nll(Batch(X, VALID), noise, whole).total)
     assert torch.equal(plain.total, empty.total)
     assert torch.equal(plain.per_token(), empty.per_token())
 
@@ -82,8 +83,8 @@ def schedule_gradients(valid: torch.Tensor, given: torch.Tensor | None) -> list[
     method = small_method("mdlm").train()
     method.schedule = schedule("learned")
     noise = method.noise(STREAM, targets(VALID, GIVEN))
-    method._masked_loss = lambda *_, **__: (torch.zeros(()), noise.masked.float())
-    method.nll(X, valid, noise, given=given).total.backward()
+    method.loss_at = lambda *_, **__: (torch.zeros(()), noise.masked.float())
+    method.nll(Batch(X, valid, given), noise).total.backward()
     return [parameter.grad for parameter in method.schedule.parameters()]
 
 

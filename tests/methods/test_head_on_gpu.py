@@ -32,21 +32,21 @@ def loss(total: torch.Tensor, chosen: torch.Tensor, weight: torch.Tensor) -> tor
     return weight * (total - chosen[:, 0]) + 0.1 * torch.nn.functional.softplus(chosen[:, 1])
 
 
-def measured(size: int, device: str, dtype: torch.dtype, row_loss, chunk: int = 0):
+def measured(size: int, device: str, dtype: torch.dtype, token_loss, chunk: int = 0):
     leaves, (ids, weight) = tensors(size, device), inputs(size, device)
     with torch.autocast(device, dtype, enabled=dtype != torch.float32):
-        total, losses = head_loss(*leaves, ids, row_loss, weight, chunk=chunk)
+        total, losses = head_loss(*leaves, ids, token_loss, weight, chunk=chunk)
     total.backward()
     return [x.cpu() for x in (losses, *(leaf.grad for leaf in leaves))]
 
 
-@pytest.mark.parametrize("row_loss", [cross_entropy, loss])
+@pytest.mark.parametrize("token_loss", [cross_entropy, loss])
 @pytest.mark.parametrize("size", [37, 1000, 20_011])
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
 @pytest.mark.parametrize("chunk", [0, 64])
-def test_kernels_agree_with_torch(size, dtype, most, row_loss, chunk):
-    ours = measured(size, "cuda", dtype, row_loss, chunk)
-    theirs = measured(size, "cpu", torch.float32, row_loss)
+def test_kernels_agree_with_torch(size, dtype, most, token_loss, chunk):
+    ours = measured(size, "cuda", dtype, token_loss, chunk)
+    theirs = measured(size, "cpu", torch.float32, token_loss)
     for one, other in zip(ours, theirs, strict=True):
         assert (one - other).norm() <= most * other.norm()
 

@@ -15,6 +15,7 @@ from unmask.generation.sampler_spec import suitable_samplers
 from unmask.methods.method import METHODS
 from unmask.randomness import RowStream, keyed_normals, stream_keys
 from unmask.representation.classifier import classifier_of, rows_for
+from unmask.shapes import Batch
 from unmask.training.trainer import Trainer
 
 LATENT = [name for name in METHODS if METHODS[name].capabilities.latent]
@@ -162,7 +163,13 @@ def test_a_text_is_measured_or_refused_with_the_methods_that_can(model):
         bound = model.perplexity("The cat sat.", draws=2)
         assert bound.certificate == "upper" and bound.nats > 0
         can = model.method.capabilities
-        ends = {"prior"} if can.uniform else {"prior", "reconstruction"} if can.latent else set()
+        ends = (
+            {"prior"}
+            if can.states == "uniform"
+            else {"prior", "reconstruction"}
+            if can.latent
+            else set()
+        )
         assert bound.terms.keys() == {"diffusion", *ends}
         return
     with pytest.raises(UnmaskError, match=r"has no likelihood: .* method .*plaid") as caught:
@@ -217,7 +224,7 @@ def test_plaids_schedule_lowers_the_variance_and_its_ends_the_bound():
     x = torch.randint(1, 10, (64, 10), generator=torch.Generator().manual_seed(0))
     valid = torch.ones_like(x).bool()
     noise = method.training_noise(RowStream(0, 0, range(64), 64), valid)
-    losses = method.nll(x, valid, noise)
+    losses = method.nll(Batch(x, valid), noise)
     losses.total.backward()
     assert method.gammas.ends.grad.all()
     found = method.gammas.between.logits.grad.clone()
@@ -227,7 +234,7 @@ def test_plaids_schedule_lowers_the_variance_and_its_ends_the_bound():
         with torch.no_grad():
             kept = method.gammas.between.logits.clone()
             method.gammas.between.logits.copy_(logits)
-            terms = method.nll(x, valid, noise).terms["diffusion"].double()
+            terms = method.nll(Batch(x, valid), noise).terms["diffusion"].double()
             method.gammas.between.logits.copy_(kept)
         plain = terms.mean(1) * (1 - method.config.reconstructed)
         return (plain.square() / (1 - method.config.reconstructed)).sum() * x.shape[1]

@@ -12,6 +12,7 @@ from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import likelihood
 from unmask.methods.mdlm import MDLM
 from unmask.randomness import RowStream
+from unmask.shapes import Batch
 from unmask.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.over(6)
@@ -32,7 +33,7 @@ def loss(method: MDLM, rows: int) -> float:
     """The training loss per token."""
     x = torch.arange(rows * LENGTH).view(rows, LENGTH) % 5
     stream = RowStream(1, 0, range(rows), rows)
-    return float(method(x, torch.ones_like(x).bool(), None, stream).detach()) / x.numel()
+    return float(method(Batch(x, torch.ones_like(x).bool()), stream).total.detach()) / x.numel()
 
 
 @pytest.mark.parametrize("weight", ["elbo", "uniform", "clipped"])
@@ -57,8 +58,10 @@ def test_uniform_weighs_all_masked_tokens_alike_in_any_schedule(steps):
     noise = method.training_noise(RowStream(2, 0, range(8), 8), valid)
     weights = method.loss_inputs(noise.t)[0] * noise.importance
     torch.testing.assert_close(weights, torch.full_like(weights, 2.0), rtol=2e-3, atol=0)
-    bound = method.nll(x, valid, method.noise(RowStream(2, 0, range(8), 8), valid)).per_token()
-    trained = method.nll(x, valid, noise).per_token()
+    bound = method.nll(
+        Batch(x, valid), method.noise(RowStream(2, 0, range(8), 8), valid)
+    ).per_token()
+    trained = method.nll(Batch(x, valid), noise).per_token()
     ratio = 1 - method.schedule.alpha(noise.t)
     torch.testing.assert_close(trained, bound * 2 * ratio[:, None].float())
 

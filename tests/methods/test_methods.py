@@ -16,6 +16,7 @@ from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS, Losses
 from unmask.methods.sedd import SEDD
 from unmask.randomness import RowStream
+from unmask.shapes import Batch
 from unmask.vocabulary import Vocabulary
 
 NAMES = WRITERS
@@ -40,7 +41,7 @@ def noise_of(method, valid):
 
 
 def losses_of(method, x, valid, whole=True) -> Losses:
-    return method.nll(x, valid, noise_of(method, valid), whole)
+    return method.nll(Batch(x, valid), noise_of(method, valid), whole)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -76,11 +77,11 @@ def test_the_amount_of_padding_has_no_effect(name):
     method, valid = small_method(name), ragged()[1:2]
     x = batch()[0][1:2]
     noise = noise_of(method, valid)
-    longer = method.nll(x, valid, noise, full_bound=True).per_token()
+    longer = method.nll(Batch(x, valid), noise, full_bound=True).per_token()
     cut = valid.sum()
     if noise is not None:
         noise = noise.columns(int(cut))
-    shorter = method.nll(x[:, :cut], valid[:, :cut], noise, full_bound=True).per_token()
+    shorter = method.nll(Batch(x[:, :cut], valid[:, :cut]), noise, full_bound=True).per_token()
     torch.testing.assert_close(longer[:, :cut], shorter, rtol=1e-5, atol=1e-6)
 
 
@@ -97,11 +98,11 @@ def test_rows_are_independent(name):
     method = small_method(name)
     x, valid = batch(ragged())
     noise = noise_of(method, valid)
-    together = method.nll(x, valid, noise, full_bound=True).per_token()
+    together = method.nll(Batch(x, valid), noise, full_bound=True).per_token()
     if noise is not None:
         tensors = {key: part for key, part in vars(noise).items() if isinstance(part, torch.Tensor)}
         noise = replace(noise, **{key: part[:2] for key, part in tensors.items()})
-    alone = method.nll(x[:2], valid[:2], noise, full_bound=True).per_token()
+    alone = method.nll(Batch(x[:2], valid[:2]), noise, full_bound=True).per_token()
     torch.testing.assert_close(alone, together[:2], rtol=1e-5, atol=1e-6)
 
 
@@ -162,15 +163,15 @@ def test_learned_schedule_gets_a_gradient_in_training_and_leaves_the_value(name)
     method.schedule = schedule("learned")
     x, valid = batch(ragged())
     noise = noise_of(method, valid)
-    quiet = method.eval().nll(x, valid, noise).total
-    loud = method.train().nll(x, valid, noise).total
+    quiet = method.eval().nll(Batch(x, valid), noise).total
+    loud = method.train().nll(Batch(x, valid), noise).total
     torch.testing.assert_close(quiet, loud)
     loud.backward()
     gradient = method.schedule.logits.grad.clone()
     assert gradient.isfinite().all() and gradient.any()
     method.zero_grad()
     for row in torch.arange(len(x)).split(1):  # rows of other lengths: micro-batches add up
-        method.nll(x[row], valid[row], noise.rows(row)).total.backward()
+        method.nll(Batch(x[row], valid[row]), noise.rows(row)).total.backward()
     torch.testing.assert_close(method.schedule.logits.grad, gradient)
 
 
@@ -198,7 +199,7 @@ def test_the_dropout_of_a_row_does_not_depend_on_its_batch(name):
     def losses(rows: range, keys: torch.Tensor) -> torch.Tensor:
         here = slice(rows.start, rows.stop)
         noise = method.noise(RowStream(0, 0, rows, 4), valid[here])
-        return dropping(method, keys).nll(x[here], valid[here], noise).per_token().detach()
+        return dropping(method, keys).nll(Batch(x[here], valid[here]), noise).per_token().detach()
 
     whole = losses(range(4), keys)
     torch.testing.assert_close(losses(range(2, 4), keys[2:]), whole[2:])
@@ -211,7 +212,7 @@ def test_a_part_of_the_rows_is_copied_under_dropout():
     valid = torch.ones_like(x).bool()
     keys = torch.randint(-(2**31), 2**31, (4, 2), dtype=torch.int32)
     noise = method.noise(RowStream(0, 0, range(4), 4), valid)
-    terms = dropping(method, keys).nll(x, valid, noise).terms
+    terms = dropping(method, keys).nll(Batch(x, valid), noise).terms
     assert (terms["reconstruction"] > 0).any(1).tolist() == [True, True, False, False]
 
 
@@ -230,7 +231,7 @@ def test_a_method_knows_how_many_rows_its_network_reads(name, options, monkeypat
         "trunk",
         lambda z, *rest, **more: seen.add(len(z)) or trunk(z, *rest, **more),
     )
-    method.nll(x, valid, method.noise(RowStream(0, 0, range(8), 8), valid))
+    method.nll(Batch(x, valid), method.noise(RowStream(0, 0, range(8), 8), valid))
     assert seen <= method.passes(8)
     if not getattr(method, "self_conditioning", 0):
         assert method.passes(8) == seen

@@ -3,8 +3,8 @@
 import torch
 from builders import small_method
 
-from unmask.methods.method import targets
 from unmask.randomness import RowStream
+from unmask.shapes import Batch, targets
 
 ROWS, LENGTH = 32, 250
 VALID = torch.arange(LENGTH).expand(ROWS, -1) < 200
@@ -34,7 +34,7 @@ def test_the_loss_is_the_cross_entropy_at_predicted_tokens(monkeypatch):
         method.backbone, "features", lambda z, *a, **k: seen.append(z) or features(z, *a, **k)
     )
     noise = drawn(method)
-    found = method.nll(X, VALID, noise, given=GIVEN).per_token()
+    found = method.nll(Batch(X, VALID, GIVEN), noise).per_token()
     z = seen[0]
     assert (z[noise.masked] == method.vocabulary.mask_id).all()
     kept = ~noise.masked & ~noise.replaced

@@ -11,6 +11,7 @@ from unmask.randomness import RowStream
 from unmask.samplers.core.canvas import Canvas
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import SAMPLERS
+from unmask.shapes import Batch
 
 X = torch.randint(1, 10, (4, 12), generator=torch.Generator().manual_seed(0))
 VALID = torch.ones_like(X).bool()
@@ -24,8 +25,8 @@ def test_the_second_step_reads_tokens_drawn_in_the_first():
     drawn = drawn_tokens(method.backbone, 10, h.flatten(0, 1), noise.draws[..., 0].flatten())
     once = first.noise(RowStream(0, 0, range(4), 4), VALID)
     again = replace(once, replaced=VALID, other=drawn.view(X.shape))
-    wanted = sum(first.nll(X, VALID, each).per_token() for each in (once, again)) / 2
-    torch.testing.assert_close(method.nll(X, VALID, noise).per_token(), wanted)
+    wanted = sum(first.nll(Batch(X, VALID), each).per_token() for each in (once, again)) / 2
+    torch.testing.assert_close(method.nll(Batch(X, VALID), noise).per_token(), wanted)
 
 
 def test_draws_follow_the_networks_distribution():

@@ -16,11 +16,12 @@ from unmask.methods.distilled import with_teacher
 from unmask.methods.mdlm import MDLM
 from unmask.methods.sedd import SEDD
 from unmask.randomness import RowStream
+from unmask.shapes import Batch
 from unmask.training.trainer import Trainer
 from unmask.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.over(9)
-BATCH = (
+BATCH = Batch(
     torch.arange(40).view(4, 10) % 8,
     torch.arange(10) < torch.tensor([[10], [10], [7], [10]]),
     torch.arange(10).expand(4, 10) < 2,
@@ -45,7 +46,7 @@ def student(teacher: MDLM | None, seed: int = 0, **fields) -> MDLM:
 def with_gradient(method: MDLM) -> list[torch.Tensor]:
     """The training loss and its gradients."""
     method.zero_grad()
-    total = method(*BATCH, RowStream(0, 0, range(4), 4))
+    total = method(BATCH, RowStream(0, 0, range(4), 4)).total
     total.backward()
     return [total.detach(), *(p.grad for p in method.parameters() if p.grad is not None)]
 
@@ -63,9 +64,8 @@ def test_the_loss_is_the_cross_entropy_with_dense_mixtures(weight, timed):
     method = student(teacher, timed=timed, loss_weight=weight, teacher_share=0.3)
     found = with_gradient(method)
     method.zero_grad()
-    x, valid, given = BATCH
-    tensors = method.loss_tensors(x, valid, given, RowStream(0, 0, range(4), 4))
-    at, chosen = tensors["at"], x.flatten()[tensors["at"]]
+    tensors, valid = method.loss_tensors(BATCH, RowStream(0, 0, range(4), 4)), BATCH.valid
+    at, chosen = tensors["at"], BATCH.x.flatten()[tensors["at"]]
     log_p, log_q = (
         one.log_mean(
             one.backbone.features(tensors["z_t"], tensors.get("sigma"), valid=valid).flatten(0, 1)[

@@ -8,15 +8,7 @@ from torch import Tensor, nn
 
 from unmask.diffusion.parameterization import zero_masked
 from unmask.diffusion.time_sampler import RowNoise
-from unmask.methods.method import (
-    METHODS,
-    Capabilities,
-    Losses,
-    Method,
-    ParameterGroup,
-    padding,
-    targets,
-)
+from unmask.methods.method import METHODS, Capabilities, Losses, Method, ParameterGroup
 from unmask.randomness import row_uniforms
 from unmask.runtime.device import to_device
 from unmask.samplers.core.sampler_state import SamplerState
@@ -37,7 +29,7 @@ class GaussianCodes(Method):
     """z_t = sqrt(alpha) x + sqrt(1 - alpha) noise, where x is the code vector of a token."""
 
     certificate = "upper"
-    capabilities = Capabilities(latent=True, noise_level=True)
+    capabilities = Capabilities(states="vectors", noise_level=True)
     sampler = "denoise_codes"
     parameter_groups = (ParameterGroup("codes.", lr=0.3, weight_decay=0.0),)
 
@@ -59,23 +51,29 @@ class GaussianCodes(Method):
         drawn = (stream.uniform(name, shape[1] * shape[2]) for name in ("z", "z_0"))
         return GaussianNoise(t_min + (1 - t_min) * u, *(normal(each, shape) for each in drawn))
 
-    def nll(self, x, valid, noise, full_bound=False, given=None):
-        wanted = to_device(targets(valid, given), x.device)
-        codes, start = self.codes(x), torch.full_like(noise.t, self.config.t_min)
-        z_t = torch.where(wanted[..., None], self.noised(codes, noise.t, noise.noise), codes)
-        missed = codes - self.estimate(z_t, noise.t, padding(valid, x.device))
+    def tensors_of(self, batch, noise, full_bound=False):
         slope = -self.schedule.alpha_prime(noise.t) / (1 - self.schedule.alpha(noise.t)) ** 2
-        weight = to_device((1 - self.config.t_min) * slope / 2, x.device, torch.float32)
-        last = self.schedule.alpha(torch.ones((), dtype=torch.float64)).float().to(x.device)
+        weight = ((1 - self.config.t_min) * slope / 2).float()
+        drawn = {name: value.float() for name, value in vars(noise).items()}
+        rows = {"x": batch.x, "valid": batch.valid, "scored": batch.scored}
+        return {**rows, **drawn, "weight": weight}
+
+    def loss_of(self, tensors):
+        x, t, scored = tensors["x"], tensors["t"], tensors["scored"]
+        codes, start = self.codes(x), torch.full_like(t, self.config.t_min)
+        z_t = torch.where(scored[..., None], self.noised(codes, t, tensors["noise"]), codes)
+        missed = codes - self.estimate(z_t, t, tensors["valid"])
+        last = self.schedule.alpha(torch.ones_like(t[0]))
         prior = last * codes**2 - last - torch.log1p(-last)
-        read = self.log_tokens(self.noised(codes, start, noise.first), start)
+        read = self.log_tokens(self.noised(codes, start, tensors["first"]), start)
         terms = {
-            "diffusion": weight[:, None] * missed.square().sum(-1),
+            "diffusion": tensors["weight"][:, None] * missed.square().sum(-1),
             "prior": prior.sum(-1) / 2,
             "reconstruction": -read.gather(-1, x[..., None])[..., 0],
         }
-        terms = {name: values * wanted for name, values in terms.items()}
-        return Losses(sum(values.sum() for values in terms.values()), terms)
+        terms = {name: values * scored for name, values in terms.items()}
+        total = sum(values.sum() for values in terms.values())
+        return Losses(total, {name: values.detach() for name, values in terms.items()})
 
     def denoiser(self):
         return self
@@ -109,7 +107,7 @@ class GaussianCodes(Method):
 class DenoiseCodes(Sampler):
     """Steps from noise to codes; the tokens nearest to them are shown."""
 
-    latent = True
+    states = "vectors"
     steps: int = 64
 
     def generate(self, denoiser, canvas, task):

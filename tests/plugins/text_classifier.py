@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from unmask.methods.method import METHODS, Capabilities, Losses, Method, padding
-from unmask.runtime.device import to_device
+from unmask.methods.method import METHODS, Capabilities, Losses, Method
 
 
 @METHODS.register("text_classifier")
@@ -24,22 +23,21 @@ class TextClassifier(Method):
         super().__init__(config, backbone, *parts)
         self.classes = nn.Linear(backbone.width, len(self.vocabulary.label_ids))
 
-    def noise(self, stream, valid, time_sampler=None):
-        return None
-
     def log_p(self, x, valid):
         """log p(class | text) of each row. The class token of the row is masked."""
-        text = x.clone()
+        text, real = x.clone(), valid[..., None]
         text[:, 0] = self.vocabulary.mask_id
-        h = self.backbone.features(text, valid=padding(valid, x.device))
-        real = to_device(valid, x.device)[..., None]
+        h = self.backbone.features(text, valid=valid)
         return self.classes((h * real).sum(1) / real.sum(1).clamp(min=1)).log_softmax(-1)
 
-    def nll(self, x, valid, noise, full_bound=False, given=None):
-        labels = torch.tensor(self.vocabulary.label_ids, device=x.device)
-        chosen = x[:, :1] == labels  # all False if a row has no class
-        nats = -torch.where(chosen, self.log_p(x, valid), 0.0).sum(1)
-        terms = torch.zeros(x.shape, device=x.device)
+    def tensors_of(self, batch, noise, full_bound=False):
+        chosen = batch.x[:, :1] == torch.tensor(self.vocabulary.label_ids)
+        return {"x": batch.x, "valid": batch.valid, "chosen": chosen}
+
+    def loss_of(self, tensors):
+        log_p = self.log_p(tensors["x"], tensors["valid"])
+        nats = -log_p.where(tensors["chosen"], 0.0).sum(1)  # 0 if a row has no class
+        terms = torch.zeros(tensors["x"].shape, device=nats.device)
         terms[:, 0] = nats.detach()
         return Losses(nats.sum(), {"class": terms})
 

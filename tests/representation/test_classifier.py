@@ -18,6 +18,7 @@ from unmask.methods.sequence_classifier import POOLINGS, SequenceClassifier, poo
 from unmask.model import Model, load
 from unmask.representation.classifier import classifier_of, classify, fine_tune, rows_for
 from unmask.runs.train import train
+from unmask.shapes import Batch
 from unmask.training.fine_tune import FineTuning, fit, predict
 from unmask.training.training_config import LoraConfig
 from unmask.vocabulary import Vocabulary
@@ -69,10 +70,10 @@ def test_rows_with_class_tokens_have_a_loss_each():
     method = small("dit")
     x = torch.tensor([[8, 1, 2, 11], [9, 3, 4, 11], [10, 3, 4, 11]])
     valid = torch.ones_like(x, dtype=torch.bool)
-    terms = method.nll(x, valid, None).per_token()
+    terms = method.nll(Batch(x, valid), None).per_token()
     torch.testing.assert_close(terms[:2, 0], torch.full((2,), math.log(2)), rtol=0, atol=0.1)
     assert not terms[:, 1:].any() and not terms[2].any()  # the last row has no class
-    swapped = method.nll(x[:, [0, 1, 2, 3]].index_fill(1, torch.tensor([0]), 8), valid, None)
+    swapped = method.nll(Batch(x[:, [0, 1, 2, 3]].index_fill(1, torch.tensor([0]), 8), valid), None)
     hidden = method.logits(x[:1].index_fill(1, torch.tensor([0]), 10))
     torch.testing.assert_close(swapped.per_token()[0, 0], method.loss(hidden, torch.tensor([0]))[0])
 

@@ -9,7 +9,7 @@ import torch
 from same_runs import assert_same
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
-from training_stand_in import VOCABULARY, TinyLoader, TinyMethod, trainer
+from training_stand_in import VOCABULARY, TinyLoader, trainer
 
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.causal import Causal
@@ -19,6 +19,7 @@ from unmask.backbones.layers.dropout import dropout_keys
 from unmask.diffusion.schedule import Learned, LogLinear
 from unmask.diffusion.time_sampler import Stratified
 from unmask.methods.autoregressive import Autoregressive
+from unmask.methods.compute.token_tensors import COUNTS, chosen_first
 from unmask.methods.d3pm import D3PM
 from unmask.methods.d3pm_uniform import D3PMUniform
 from unmask.methods.diffusion_bert import DiffusionBERT
@@ -28,13 +29,13 @@ from unmask.methods.latent.analog_bits import AnalogBits
 from unmask.methods.latent.diffusion_lm import DiffusionLM
 from unmask.methods.latent.plaid import Plaid
 from unmask.methods.latent.ssd_lm import SSDLM
-from unmask.methods.masked_diffusion import COUNTS, masked_first
 from unmask.methods.mdlm import MDLM
 from unmask.methods.mlm import MLM
 from unmask.methods.sedd import SEDD
 from unmask.methods.sundae import SUNDAE
 from unmask.methods.udlm import UDLM
 from unmask.randomness import RowStream
+from unmask.shapes import Batch
 from unmask.training import muon
 from unmask.training.graph_step import GraphStep
 from unmask.training.signals import Interrupted
@@ -64,6 +65,7 @@ METHODS = {
     "given first": (Autoregressive, Autoregressive.Config(given_first=True)),
     "mlm, both strands": (MLM, MLM.Config()),
     "autoregressive, recurrent": (Autoregressive, Autoregressive.Config()),
+    "learned schedule": (MDLM, MDLM.Config()),
 }
 
 
@@ -82,7 +84,7 @@ def network_of(name: str, vocabulary: Vocabulary):
     return kind(kind.Config(8, 1, states=2), vocabulary)
 
 
-def small(name: str, schedule=None):
+def small(name: str):
     torch.manual_seed(7)
     kind, config = METHODS[name]
     vocabulary = Vocabulary.over(VOCABULARY - 1)
@@ -104,7 +106,8 @@ def small(name: str, schedule=None):
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    method = kind(config, network, vocabulary, schedule or LogLinear(), Stratified())
+    schedule = Learned() if name == "learned schedule" else LogLinear()
+    method = kind(config, network, vocabulary, schedule, Stratified())
     if name == "with a teacher":
         teacher = small("mdlm")
         with torch.no_grad():
@@ -159,14 +162,15 @@ def gradients(method, loss) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("rows", ["whole", "padded", "given"])
 @pytest.mark.parametrize("name", METHODS)
-def test_loss_and_gradients_are_those_of_forward(name, rows):
+def test_few_shapes_change_neither_loss_nor_gradients(name, rows):
     method, (x, valid) = small(name), TinyLoader().batch(3, range(8))
     valid = valid | (rows == "whole")
     given = (torch.arange(x.shape[1]) < 2) & valid if rows == "given" else None
-    batch = (x, valid, given, RowStream(0, 0, range(8), 8))
-    method.backbone.dropout_keys = dropout_keys(batch[-1], torch.device("cpu"))
-    plain = gradients(method, lambda: method(*batch))
-    graph = gradients(method, lambda: method.loss_of(method.loss_tensors(*batch)))
+    batch, stream = Batch(x, valid, given), RowStream(0, 0, range(8), 8)
+    method.backbone.dropout_keys = dropout_keys(stream, torch.device("cpu"))
+    plain = gradients(method, lambda: method(batch, stream).total)
+    method.few_shapes = True
+    graph = gradients(method, lambda: method(batch, stream).total)
     assert plain[0] > 0 and len(plain) > 2
     for one, other in zip(graph, plain, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
@@ -188,12 +192,13 @@ class OnDevice(TorchDispatchMode):
 def test_loss_and_gradient_stay_on_the_device(name, monkeypatch):
     monkeypatch.setattr(ops, "gelu", partial(F.gelu, approximate="tanh"))  # as on a GPU
     method, (x, _) = small(name), TinyLoader().batch(3, range(8))
+    method.few_shapes = True
     stream, valid = RowStream(0, 0, range(8), 8), torch.ones_like(x, dtype=torch.bool)
     method.backbone.dropout_keys = dropout_keys(stream, torch.device("cpu"))
-    tensors = method.loss_tensors(x, valid, None, stream)
+    tensors = method.loss_tensors(Batch(x, valid), stream)
     method.loss_of(tensors)  # tables of positions are made once
     with OnDevice():
-        method.loss_of(tensors).backward()
+        method.loss_of(tensors).total.backward()
     with pytest.raises(AssertionError), OnDevice():
         torch.tensor([1.0])
 
@@ -201,19 +206,19 @@ def test_loss_and_gradient_stay_on_the_device(name, monkeypatch):
 @pytest.mark.parametrize("name", METHODS)
 def test_the_shapes_of_a_run_are_few(name):
     method, valid = small(name), torch.ones(64, 16, dtype=torch.bool)
+    method.few_shapes = True
     x, shapes = torch.randint(0, 5, valid.shape), set()
     for step in range(40):
-        tensors = method.loss_tensors(x, valid, None, RowStream(0, step, range(64), 64))
+        tensors = method.loss_tensors(Batch(x, valid), RowStream(0, step, range(64), 64))
         shapes.add(tuple(tensor.shape for tensor in tensors.values()))
     assert len(shapes) <= 6
 
 
-def test_batches_that_no_graph_can_hold_are_trained_step_by_step(tmp_path):
+def test_a_network_that_no_graph_can_hold_is_trained_step_by_step(tmp_path):
     hooked = small("udlm")
     hooked.backbone.head.register_forward_hook(lambda module, inputs, output: None)
-    for number, method in enumerate([TinyMethod(), small("mdlm", Learned()), hooked]):
-        run = fitted(tmp_path / str(number), method, True)
-        assert run.state.step == 6 and not run.graph_step._graphs._kept
+    run = fitted(tmp_path, hooked, True)
+    assert run.state.step == 6 and not run.graph_step._graphs._kept
 
 
 def test_masked_tokens_come_first_and_their_numbers_are_few():
@@ -221,7 +226,7 @@ def test_masked_tokens_come_first_and_their_numbers_are_few():
     sizes = set()
     for share in torch.rand(200):
         masked = torch.rand(8, 16) < share
-        at, count = masked_first(masked)
+        at, count = chosen_first(masked)
         assert count == masked.sum() and len(at.unique()) == len(at)
         assert masked.flatten()[at[:count]].all() and not masked.flatten()[at[count:]].any()
         sizes.add(len(at))

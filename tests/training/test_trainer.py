@@ -10,6 +10,7 @@ from training_stand_in import LENGTH, TinyLoader, TinyMethod, TinyResult, traine
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import verify
 from unmask.files.tensors import read_weights
+from unmask.shapes import Batch
 from unmask.training.checkpoints.checkpoint import newest
 from unmask.training.logs.run_log import read_log
 
@@ -40,7 +41,10 @@ def test_one_step_is_adamw_on_the_mean_over_valid_tokens(tmp_path):
     x, valid = run.loader.batch(0, range(8))
     from unmask.randomness import RowStream
 
-    loss = twin.nll(x, valid, twin.noise(RowStream(3, 0, range(8), 8), valid)).total / valid.sum()
+    loss = (
+        twin.nll(Batch(x, valid), twin.noise(RowStream(3, 0, range(8), 8), valid)).total
+        / valid.sum()
+    )
     loss.backward()
     torch.optim.AdamW(twin.parameters(), lr=0.01, weight_decay=0).step()
     run.fit()
@@ -69,9 +73,9 @@ class Listening(TinyMethod):
         self.heard.append(valid)
         return super().noise(stream, valid)
 
-    def nll(self, x, valid, noise, given=None):
-        self.heard += [valid, given]
-        found = super().nll(x, valid, noise)
+    def forward(self, batch, stream):
+        found = super().forward(batch, stream)
+        self.heard += [batch.valid, batch.given]
         self.totals.append(found.total.item())
         return found
 

@@ -1,13 +1,17 @@
 """Protocols of denoisers. Methods provide them, and samplers call them."""
 
 from collections.abc import Callable, Hashable
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.diffusion.process import UniformProcess
 from unmask.shapes import At, LogProbabilities, Times, Tokens, Valid
+
+# The states between noise and text, which a method and its samplers share: texts with masks, with
+# uniform tokens, code vectors, code vectors of one block after a context, or any text
+Between = Literal["masks", "uniform", "vectors", "blocks", "text"]
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from unmask.diffusion.schedule import Learned
 from unmask.diffusion.time_sampler import RowNoise
-from unmask.randomness import Keys, keyed_normals
+from unmask.randomness import Keys, RowStream, keyed_normals, stream_keys
 from unmask.runtime.device import to_device
 
 Gamma = Float[Tensor, "*level"]  # a shape that broadcasts with the vectors
@@ -181,6 +181,64 @@ class GammaSchedule(ABC):
         Returns:
             gamma(t).
         """
+
+
+def uniform_times(stream: RowStream) -> Float64[Tensor, "rows"]:
+    """Uniform times in [0, 1), stratified over the rows."""
+    return (stream.strata() + stream.uniform("time", 1)[:, 0]) / stream.total
+
+
+@torch.no_grad()
+def bound_noise(
+    stream: RowStream, gammas: GammaSchedule, steps: int = 0, guessed: float = 0.0
+) -> StepNoise:
+    """Noise of a bound, in continuous time or in T steps.
+
+    A step has a probability proportional to its range of gamma.
+
+    Args:
+        stream: Randomness of the rows.
+        gammas: Noise schedule.
+        steps: T of the bound; 0 is continuous time.
+        guessed: Share of the rows with self-conditioning.
+
+    Returns:
+        The noise of each row.
+    """
+    u = uniform_times(stream)
+    if not steps:
+        return _step_noise(stream, u, u, torch.ones_like(u), guessed)
+    grid = torch.arange(steps + 1, dtype=torch.float64) / steps
+    gamma = gammas.gamma(grid)
+    share = (gamma - gamma[0]) / (gamma[-1] - gamma[0])
+    step = torch.searchsorted(share[1:], u, right=True).clamp(max=steps - 1)
+    chance = share[step + 1] - share[step]
+    return _step_noise(stream, grid[step + 1], grid[step], 1 / chance, guessed)
+
+
+def uniform_noise(stream: RowStream, steps: int = 0, guessed: float = 0.0) -> StepNoise:
+    """Noise with uniform times, for losses that weigh all times alike.
+
+    Args:
+        stream: Randomness of the rows.
+        steps: T of the bound; 0 is continuous time.
+        guessed: Share of the rows with self-conditioning.
+
+    Returns:
+        The noise of each row.
+    """
+    u = uniform_times(stream)
+    t = torch.ceil((1 - u) * steps) / steps if steps else u
+    s = t - 1 / steps if steps else t
+    return _step_noise(stream, t, s, torch.ones_like(u), guessed)
+
+
+def _step_noise(
+    stream: RowStream, t: Tensor, s: Tensor, importance: Tensor, guessed: float
+) -> StepNoise:
+    chosen = stream.uniform("guess", 1)[:, 0] < guessed
+    keys = stream_keys(stream, "gaussian")
+    return StepNoise(t, importance, keys, s, torch.zeros_like(chosen), chosen)
 
 
 @dataclass(frozen=True)

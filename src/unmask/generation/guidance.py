@@ -202,7 +202,7 @@ def guided(bundle: Bundle, sampling: SamplingParams) -> Denoiser:
 
 def _takes_guidance(can: Capabilities) -> bool:
     """True if guidance can change the distributions of a method's samplers."""
-    return not (can.blocks or can.uniform or can.unrolled)
+    return can.states in ("masks", "vectors")
 
 
 def _label_id(bundle: Bundle, sampling: SamplingParams) -> int | None:

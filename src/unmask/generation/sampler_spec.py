@@ -71,8 +71,7 @@ def suitable_samplers(method: Method | type[Method]) -> list[str]:
 def _suits(sampler: Sampler | type[Sampler], method: Method | type[Method]) -> bool:
     """True if both handle the same states; a causal method also needs a causal sampler."""
     capabilities = method.capabilities
-    states = ("latent", "blocks", "uniform", "unrolled")
-    if any(getattr(sampler, state) != getattr(capabilities, state) for state in states):
+    if sampler.states != capabilities.states:
         return False
     if sampler.token_schedule and not capabilities.token_schedule:
         return False

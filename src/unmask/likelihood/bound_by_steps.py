@@ -20,8 +20,8 @@ from unmask.diffusion.time_sampler import FixedCount, Noise
 from unmask.errors import UnmaskError
 from unmask.likelihood.draws import BLOCK, draw_stream, independent_means
 from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
-from unmask.methods.method import Method, targets
-from unmask.runtime.device import to_device
+from unmask.methods.method import Method
+from unmask.shapes import Batch
 
 
 @torch.no_grad()
@@ -43,9 +43,8 @@ def nats_by_steps(
     for start in range(0, len(rows), BLOCK):
         part = range(start, min(start + BLOCK, len(rows)))
         x, valid = rows[part]
-        given = given_in(rows, part)
-        wanted = targets(valid, given)
-        lengths = wanted.sum(1)
+        batch = Batch(x, valid, given_in(rows, part))
+        lengths = batch.scored.sum(1)
         tokens += int(counted_in(rows, part, valid).sum())
         for T in steps:
             for length in set(lengths.tolist()) - {0}:
@@ -53,9 +52,9 @@ def nats_by_steps(
                     weights[T, length] = step_weights(method.schedule, length, T)
         for number in range(draws):
             stream = draw_stream(seed, number, draws, part, part)
-            noise = method.noise(stream, wanted, FixedCount())
+            noise = method.noise(stream, batch.scored, FixedCount())
             assert isinstance(noise, Noise)
-            losses = method.nll(to_device(x, method.device), valid, noise, given=given)
+            losses = method.nll(batch, noise)
             # the loss of a row of n tokens with k masked is n / k times their cross-entropy
             nats = losses.per_token().double().sum(1).cpu() / lengths.clamp(min=1)
             counts = noise.masked.sum(1)

@@ -18,13 +18,12 @@ from torch import Tensor
 from unmask.errors import UnmaskError
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.draws import BLOCK, draw_stream
-from unmask.likelihood.estimators import Batch, Estimator, own_bound
+from unmask.likelihood.estimators import CountedBatch, Estimator, own_bound
 from unmask.likelihood.measured_rows import TokenRows, counted_in, first_targets, given_in
 from unmask.likelihood.sums import Conditions, Sums
 from unmask.likelihood.token_orders import Order, order_estimator
 from unmask.methods.method import Method
 from unmask.randomness import RowStream
-from unmask.runtime.device import to_device
 
 _PENDING = 4  # batches that are queued on the device at the same time
 Progress = Callable[[float], None]
@@ -268,9 +267,8 @@ class _Measurement:
         if self.estimator.method.capabilities.per_row:
             tokens = torch.ones_like(tokens)
         counted = first_targets(valid, given, tokens)
-        x = to_device(x, self.estimator.method.device)
         streams = [self._streams(number, batch) for number in range(self.draws)]
-        found = self.estimator.draws(Batch(x, valid, given, counted), streams)
+        found = self.estimator.draws(CountedBatch(x, valid, given, counted), streams)
         return _PendingBatch(batch.start, tokens, found)
 
     def _streams(self, draw: int, batch: range) -> list[RowStream]:

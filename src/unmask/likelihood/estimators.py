@@ -23,44 +23,30 @@ from unmask.diffusion.time_sampler import (
 )
 from unmask.errors import UnmaskError, unknown
 from unmask.methods.masked_diffusion import MaskedDiffusion
-from unmask.methods.method import METHODS, Method, targets
+from unmask.methods.method import METHODS, Method
 from unmask.randomness import RowStream
-from unmask.shapes import Tokens, Valid
+from unmask.shapes import Batch, Valid
 
 ByRow = Float64[Tensor, "rows"]
 _COLUMNS = 16  # the width of a trimmed batch is a multiple of it
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Rows of one pass of the network; `x` is on the device.
+class CountedBatch(Batch):
+    """A batch whose average is per `counted` token, by default per token that is not given.
 
-    `given` tokens carry no loss and condition the others. The average is per `counted` token, by default
-    per token that is not given. A bound may also include the nats of tokens that are not counted.
+    A bound may also include the nats of tokens that are not counted.
     """
 
-    x: Tokens
-    valid: Valid
-    given: Valid | None = None
     counted: Valid | None = None
 
-    @property
-    def wanted(self) -> Valid:
-        """Mask of the tokens that carry loss."""
-        return targets(self.valid, self.given)
-
-    def trimmed(self) -> "Batch":
-        """On a CPU, the columns of the longest row, rounded up to a multiple of 16; elsewhere all columns.
-
-        A CPU spends as much time on padding as on text. A GPU would need a CUDA graph for each width.
-        """
-        if self.x.device.type != "cpu":
-            return self
+    def trimmed(self) -> "CountedBatch":
+        """The columns of the longest row, rounded up to a multiple of 16."""
         used = self.valid.any(0).nonzero()
         longest = int(used.max()) + 1 if len(used) else 1
         width = -(-longest // _COLUMNS) * _COLUMNS
         given, counted = (m if m is None else m[:, :width] for m in (self.given, self.counted))
-        return Batch(self.x[:, :width], self.valid[:, :width], given, counted)
+        return CountedBatch(self.x[:, :width], self.valid[:, :width], given, counted)
 
 
 class Estimator(ABC):
@@ -79,10 +65,12 @@ class Estimator(ABC):
         """The process or order that the likelihood belongs to, in words."""
 
     @abstractmethod
-    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+    def terms(self, rows: CountedBatch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         """Nats of each row, by term. The streams cover the rows in order."""
 
-    def draws(self, rows: Batch, streams: Sequence[Sequence[RowStream]]) -> list[dict[str, ByRow]]:
+    def draws(
+        self, rows: CountedBatch, streams: Sequence[Sequence[RowStream]]
+    ) -> list[dict[str, ByRow]]:
         """The terms of the rows under each of several draws."""
         return [self.terms(rows, one) for one in streams]
 
@@ -112,29 +100,32 @@ class OwnBound(Estimator):
         process = f"T = {self.method.steps}" if self.method.steps else "continuous time"
         return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
 
-    def noise(self, wanted: Valid, streams: Sequence[RowStream]) -> RowNoise | None:
+    def noise(self, scored: Valid, streams: Sequence[RowStream]) -> RowNoise | None:
         """The noise of rows; None if the loss has none. The streams cover the rows in order."""
         cuts = [len(stream.rows) for stream in streams]
         drawn = [
             self.method.noise(stream, part, self.times)
-            for stream, part in zip(streams, wanted.split(cuts), strict=True)
+            for stream, part in zip(streams, scored.split(cuts), strict=True)
         ]
         parts = [part for part in drawn if part is not None]
         return parts[0].joined(parts) if parts else None
 
-    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
-        return self.terms_of(rows, self.noise(rows.wanted, streams))
+    def terms(self, rows: CountedBatch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+        return self.terms_of(rows, self.noise(rows.scored, streams))
 
-    def terms_of(self, rows: Batch, noise: RowNoise | None) -> dict[str, ByRow]:
+    def terms_of(self, rows: CountedBatch, noise: RowNoise | None) -> dict[str, ByRow]:
         """Nats of each row under the given noise, by term."""
-        rows = rows.trimmed()
-        noise = noise and noise.columns(rows.x.shape[1])
+        if self.method.device.type == "cpu":  # a GPU would need a CUDA graph for each width
+            rows = rows.trimmed()
+            noise = noise and noise.columns(rows.x.shape[1])
         if isinstance(noise, Noise) and not self.prior:
             noise = replace(noise, unstarted=0.0)
-        losses = self.method.nll(rows.x, rows.valid, noise, full_bound=True, given=rows.given)
+        losses = self.method.nll(rows, noise, full_bound=True)
         return {name: values.double().sum(1) for name, values in losses.terms.items()}
 
-    def draws(self, rows: Batch, streams: Sequence[Sequence[RowStream]]) -> list[dict[str, ByRow]]:
+    def draws(
+        self, rows: CountedBatch, streams: Sequence[Sequence[RowStream]]
+    ) -> list[dict[str, ByRow]]:
         """The terms under several draws. The prior term has no noise: it is computed once and shared."""
         first = self.terms(rows, streams[0])
         shared = {name: nats for name, nats in first.items() if name == "prior" and self.times}

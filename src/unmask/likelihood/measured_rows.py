@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float64, Int, Int64
 from torch import Tensor
 
-from unmask.methods.method import targets
+from unmask.shapes import targets
 
 
 class TokenRows(Protocol):

@@ -16,9 +16,9 @@ from unmask.errors import UnmaskError
 from unmask.likelihood.bound import pooled_freedom
 from unmask.likelihood.measured_rows import TokenRows, counted_in, given_in
 from unmask.methods.masked_diffusion import MaskedDiffusion
-from unmask.methods.method import Method, targets
+from unmask.methods.method import Method
 from unmask.randomness import RowStream, child_seed
-from unmask.runtime.device import to_device
+from unmask.shapes import Batch
 
 Values = Float64[Tensor, "draws rows"]
 
@@ -96,14 +96,12 @@ def _measured(
         part = range(start, min(start + batch, len(rows)))
         here = slice(part.start, part.stop)
         x, valid = rows[part]
-        given = given_in(rows, part)
+        texts = Batch(x, valid, given_in(rows, part))
         tokens[here] = counted_in(rows, part, valid).double()
         for number in range(draws):
             stream = RowStream(child_seed(seed, number), start, range(len(part)), len(part))
-            noise = method.noise(stream, targets(valid, given), Uniform())
-            losses = method.nll(
-                to_device(x, method.device), valid, noise, full_bound=True, given=given
-            )
+            noise = method.noise(stream, texts.scored, Uniform())
+            losses = method.nll(texts, noise, full_bound=True)
             whole[number, here] = losses.per_token().double().sum(1).cpu()
             loss[number, here] = losses.terms["diffusion"].double().sum(1).cpu()
     return whole, loss, tokens

@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from unmask.errors import UnmaskError, unknown
-from unmask.likelihood.estimators import Batch, ByRow, Estimator, OwnBound
+from unmask.likelihood.estimators import ByRow, CountedBatch, Estimator, OwnBound
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method, padding
 from unmask.randomness import RowStream
@@ -30,13 +30,13 @@ class _TokenByToken(Estimator):
     method: MaskedDiffusion
     batch: int = 32
 
-    def log_p(self, batch: Batch, ranks: Ranks | None) -> ByRow:
+    def log_p(self, batch: CountedBatch, ranks: Ranks | None) -> ByRow:
         """Sum over positions i of log p(x_i | given tokens and tokens of a lower rank), per row.
 
         Without ranks, each token is conditioned on all others. The sum runs over the positions
         in `batch.counted`. If that is None, it runs over all tokens that are not given.
         """
-        x, valid, wanted = batch.x, batch.valid, batch.wanted
+        x, valid, wanted = to_device(batch.x, self.method.device), batch.valid, batch.scored
         total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         summed = wanted if batch.counted is None else batch.counted
         rows, positions = summed.nonzero(as_tuple=True)
@@ -74,7 +74,7 @@ class Chain(_TokenByToken):
             return "a random order for each row" if self.order == "random" else self.order
         return f"the order {', '.join(map(str, self.order))}"
 
-    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+    def terms(self, rows: CountedBatch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         if self.order != "left_to_right" and _has_filling(rows):
             raise UnmaskError(
                 f"{self.of} would also score the EOS tokens after the targets: for pairs give order "
@@ -108,7 +108,7 @@ class AnyOrder(_TokenByToken):
     def of(self) -> str:
         return f"any order, {self.orders} random orders a draw"
 
-    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+    def terms(self, rows: CountedBatch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         all_ranks = random_ranks(streams, self.orders, rows.x.shape[1])
         uncounted = replace(rows, counted=None)  # a sum over counted tokens only would be no bound
         log_p = torch.stack([self.log_p(uncounted, ranks) for ranks in all_ranks])
@@ -122,7 +122,7 @@ class Pseudo(_TokenByToken):
     certificate = "pseudo"
     of = "each token given all others"
 
-    def terms(self, rows: Batch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
+    def terms(self, rows: CountedBatch, streams: Sequence[RowStream]) -> dict[str, ByRow]:
         return {"pseudo": -self.log_p(rows, None)}
 
 
@@ -148,9 +148,9 @@ def _check_order(order: Sequence[int], valid: Valid) -> None:
     )
 
 
-def _has_filling(rows: Batch) -> bool:
+def _has_filling(rows: CountedBatch) -> bool:
     """True if some tokens are predicted but not counted: the EOS tokens that fill a row of a pair."""
-    return rows.counted is not None and bool((rows.wanted & ~rows.counted).any())
+    return rows.counted is not None and bool((rows.scored & ~rows.counted).any())
 
 
 def random_ranks(

@@ -1,33 +1,29 @@
 """Autoregressive baseline: exact likelihood, and sampling with a KV cache."""
 
 import weakref
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs
-from unmask.diffusion.time_sampler import RowNoise, TimeSampler
+from unmask.diffusion.time_sampler import RowNoise
 from unmask.methods.compute.cached_decoding import CachedDecoder, CausalMethod, Then
 from unmask.methods.compute.chunked_loss import projection_loss
-from unmask.methods.masked_diffusion import cross_entropy, masked_first
+from unmask.methods.compute.token_tensors import chosen_first, spread
+from unmask.methods.masked_diffusion import cross_entropy
 from unmask.methods.method import (
     METHODS,
     Capabilities,
     Losses,
     check_lengths,
-    padding,
-    spread,
-    targets,
     without_last_padding,
 )
-from unmask.randomness import RowStream
-from unmask.runtime.device import to_device
-from unmask.shapes import At, LogProbabilities, Tokens, Valid
+from unmask.shapes import At, Batch, LogProbabilities, Tensors, Tokens, Valid
 
 
 @METHODS.register("autoregressive")
@@ -49,72 +45,40 @@ class Autoregressive(CausalMethod):
         self.lag = int(self.config.given_first)
         self._idle: list[CachedDecoder] = []
 
-    def noise(
-        self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
-    ) -> None:
-        return None
-
-    def nll(
-        self,
-        x: Tokens,
-        valid: Valid,
-        noise: RowNoise | None,
-        full_bound: bool = False,
-        given: Valid | None = None,
-    ) -> Losses:
-        """-log p(x_i | x_<i) of each token; the first token is given, or predicted from MASK."""
-        check_lengths(self.backbone, valid, given)
-        real = padding(self._hidden(valid), x.device)
-        # padding before a text must not be context
-        text = x if real is None else x.masked_fill(~real, self.vocabulary.mask_id)
-        at = to_device(self._predictors(targets(valid, given)).flatten().nonzero()[:, 0], x.device)
-        ids, ones = x.flatten()[at + self.lag], torch.ones(len(at), device=x.device)
-        total, losses = self._loss_at(at, ids, ones, text, real)
-        return Losses(total, {"nll": spread(losses, at + self.lag, x)})
-
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
     ) -> dict[str, Tensor]:
-        at, count = masked_first(self._predictors(targets(valid, given)))
+        check_lengths(self.backbone, batch.valid, batch.given)
+        x, seen = batch.x, self._seen(batch.valid)
+        at, count = chosen_first(self._predictors(batch.scored), self.few_shapes)
         weights = (torch.arange(len(at)) < count).float()
         ids = x.flatten()[(at + self.lag).clamp(max=x.numel() - 1)]
-        tensors, real = {"x": x, "at": at, "ids": ids, "weights": weights}, self._hidden(valid)
-        return tensors if bool(real.all()) else tensors | {"valid": real}
+        if not bool(seen.all()):  # padding before a text must not be context
+            x = x.masked_fill(~seen, self.vocabulary.mask_id)
+        tensors = {"x": x, "at": at, "ids": ids, "weights": weights}
+        return tensors if bool(seen.all()) else tensors | {"valid": seen}
 
-    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        text, valid = tensors["x"], tensors.get("valid")
-        if valid is not None:
-            text = text.masked_fill(~valid, self.vocabulary.mask_id)
-        at, ids, weights = tensors["at"], tensors["ids"], tensors["weights"]
-        return self._loss_at(at, ids, weights, text, valid)[0]
+    def loss_of(self, tensors: Tensors) -> Losses:
+        """-log p(x_i | x_<i) of each token; the first token is given, or predicted from MASK."""
+        x, at, valid = tensors["x"], tensors["at"], tensors.get("valid")
+        h = self.backbone.features(self.inputs(x), valid=valid, at=at)
+        total, values = projection_loss(
+            *(self.backbone.head, self.vocabulary.mask_id, h, tensors["ids"][:, None]),
+            *(cross_entropy, tensors["weights"]),
+        )
+        by_token = F.pad(spread(values, at, x), (self.lag, -self.lag))  # of the predicted tokens
+        return Losses(total, {"nll": by_token})
 
-    def _hidden(self, valid: Valid) -> Valid:
+    def _seen(self, valid: Valid) -> Valid:
         """False at padding that must be hidden. A causal network never reads padding after a text.
 
         An encoder of sources reads both directions, so all padding is hidden from it.
         """
-        if self.backbone.pairs:
-            return valid
-        return without_last_padding(valid)
+        return valid if self.backbone.pairs else without_last_padding(valid)
 
     def _predictors(self, scored: Valid) -> Valid:
         """True at the input positions that predict the scored tokens."""
-        if not self.lag:
-            return scored
-        return torch.cat([scored[:, 1:], torch.zeros_like(scored[:, :1])], 1)
-
-    def _loss_at(
-        self,
-        at: Int[Tensor, "tokens"],
-        ids: Int[Tensor, "tokens"],
-        weights: Float[Tensor, "tokens"],
-        text: Tokens,
-        valid: Valid | None,
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
-        """Sum and values of the loss of `ids` at input positions; all tensors are on the device."""
-        h = self.backbone.features(self.inputs(text), valid=valid, at=at)
-        head, mask_id = self.backbone.head, self.vocabulary.mask_id
-        return projection_loss(head, mask_id, h, ids[:, None], cross_entropy, weights)
+        return F.pad(scored, (-self.lag, self.lag))
 
     def denoiser(self) -> Denoiser:
         return _CachedDenoiser(self)

@@ -1,12 +1,11 @@
 """DiffusionBERT (arXiv 2211.15029) in a valid form: each token has a noise schedule by its frequency."""
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from unmask.diffusion.denoiser import Denoiser
@@ -19,12 +18,12 @@ from unmask.diffusion.time_sampler import (
     TimeSampler,
 )
 from unmask.errors import UnmaskError
-from unmask.methods.compute.chunked_loss import RowLoss, projection_loss
-from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy, token_tensors
-from unmask.methods.method import METHODS, Losses, padding, spread, targets
+from unmask.methods.compute.chunked_loss import projection_loss
+from unmask.methods.compute.token_tensors import spread, token_tensors
+from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
+from unmask.methods.method import METHODS, Losses, on_device
 from unmask.randomness import RowStream
-from unmask.runtime.device import to_device
-from unmask.shapes import At, LogProbabilities, Tokens, Valid
+from unmask.shapes import At, Batch, LogProbabilities, Tensors, Tokens, Valid
 
 
 @dataclass(frozen=True)
@@ -115,35 +114,29 @@ class DiffusionBERT(MaskedDiffusion):
         uniforms = stream.uniform("mask", valid.shape[1]).masked_fill(~valid.cpu(), 1.0)
         return MaskUniforms(t, uniforms, importance)
 
-    def noise_key(self, noise: RowNoise) -> None:  # type: ignore[override]
-        return None
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
+    ) -> dict[str, Tensor]:
+        assert isinstance(noise, MaskUniforms)
+        own = information_of(self.frequencies.on_host())[batch.x]
+        return self._masked_under(own, batch, noise) | {"t": noise.t.to(own.dtype)}
 
-    def nll(
-        self,
-        x: Tokens,
-        valid: Valid,
-        noise: RowNoise | None,
-        full_bound: bool = False,
-        given: Valid | None = None,
-    ) -> Losses:
-        """w_x (-log mu_x) - w_x + sum_v w_v mu_v at each masked token, with w = -alpha' / (1 - alpha)."""
-        return self._losses(x, valid, noise, given, self.information[x], "diffusion")
-
-    def published_elbo(self, x: Tokens, valid: Valid, noise: RowNoise | None) -> Losses:
+    def published_elbo(self, batch: Batch, noise: RowNoise | None) -> Losses:
         """The published ELBO, whose certificate is `none`: it can fall below the entropy of the text.
 
         The schedule of a token depends on the other tokens of its row, and the loss is w_x (-log mu_x).
 
         Args:
-            x: Token ids.
-            valid: True at tokens that are not padding.
+            batch: The rows, on the CPU.
             noise: Randomness from `noise`.
 
         Returns:
             The value and its terms per token.
         """
-        own = self.row_information(x, to_device(valid, x.device))
-        return self._losses(x, valid, noise, None, own, "published elbo")
+        assert isinstance(noise, MaskUniforms)
+        tensors = self._masked_under(self.row_information(batch.x, batch.valid), batch, noise)
+        losses = self.loss_of(on_device(tensors, self.device))
+        return Losses(losses.total, {"published elbo": losses.terms["diffusion"]})
 
     def row_information(self, x: Tokens, valid: Valid) -> Float[Tensor, "rows length"]:
         """1 - mean / -log p of each token, with the mean over its row, as in the paper.
@@ -155,81 +148,38 @@ class DiffusionBERT(MaskedDiffusion):
         Returns:
             The information of each token, in [-1, 1].
         """
-        nats = self.frequencies.nats[x]
+        nats = self.frequencies.on_host()[x]
         mean = (nats * valid).sum(1, keepdim=True) / valid.sum(1, keepdim=True).clamp(min=1)
         return (1 - mean / nats).clamp(-1, 1)
 
-    def _losses(
-        self,
-        x: Tokens,
-        valid: Valid,
-        noise: RowNoise | None,
-        given: Valid | None,
-        own: Float[Tensor, "rows length"],
-        name: str,
-    ) -> Losses:
-        """Losses of the tokens that are masked under schedules with the information `own`."""
-        assert isinstance(noise, MaskUniforms)
-        t = to_device(noise.t, x.device, own.dtype)
-        masked = self._masked(to_device(noise.uniforms, x.device, own.dtype), t, own)
-        z_t = x.masked_fill(masked, self.vocabulary.mask_id)
-        at = to_device(targets(valid, given).cpu().flatten().nonzero()[:, 0], x.device)
-        importance = to_device(noise.importance, x.device, own.dtype)[:, None] * masked
-        rate = spindle_rate(t[:, None], own, self.config.weight)
-        by_token = [each.flatten()[at] for each in (importance, rate)]
-        sigma, seen = self.condition(noise.t, x.device), padding(valid, x.device)
-        rates = None if name != "diffusion" else self._rates(t)
-        total, values = self._loss(x, z_t, sigma, seen, at, by_token, rates)
-        return Losses(total, {name: spread(values, at, x)})
-
-    def noise_tensors(
-        self, x: Tokens, valid: Valid, scored: Valid, noise: RowNoise | None
+    def _masked_under(
+        self, own: Float[Tensor, "rows length"], batch: Batch, noise: MaskUniforms
     ) -> dict[str, Tensor]:
-        assert isinstance(noise, MaskUniforms)
-        own = information_of(self.frequencies.on_host())[x]
-        t = noise.t.to(own.dtype)
-        masked = self._masked(noise.uniforms.to(own.dtype), t, own)
-        z_t = x.masked_fill(masked, self.vocabulary.mask_id)
-        sigma = self.condition(noise.t, x.device)
-        tensors = token_tensors(x, z_t, masked, [noise.importance], valid, sigma)
-        rate = spindle_rate(t[:, None], own, self.config.weight).flatten()[tensors["at"]]
-        by_token = torch.stack([tensors["by_token"][0], rate.float()])
-        return tensors | {"by_token": by_token, "t": t}
+        """Tensors of the tokens that are masked under schedules with the information `own`."""
+        t = noise.t.to(own.dtype)[:, None]
+        alpha = spindle_alpha(t, own, self.config.weight)
+        masked = noise.uniforms.to(own.dtype) < 1 - alpha
+        z_t = batch.x.masked_fill(masked, self.vocabulary.mask_id)
+        sigma = self.condition(noise.t, z_t.device)
+        tensors = token_tensors(self, batch, z_t, masked, [noise.importance], sigma)
+        weight, at = tensors["by_token"], tensors["at"]
+        rate = spindle_rate(t, own, self.config.weight).flatten()[at]
+        return tensors | {"by_token": torch.cat([weight, rate.to(weight)[None]])}
 
-    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        x, z_t, at, by_token = (tensors[name] for name in ("x", "z_t", "at", "by_token"))
-        sigma, seen, rates = tensors.get("sigma"), tensors.get("valid"), self._rates(tensors["t"])
-        return self._loss(x, z_t, sigma, seen, at, by_token.unbind(), rates)[0]
+    def loss_of(self, tensors: Tensors) -> Losses:
+        """w_x (-log mu_x) - w_x + sum_v w_v mu_v at each masked token, with w = -alpha' / (1 - alpha).
 
-    def _masked(
-        self, uniforms: Float[Tensor, "rows length"], t: Float[Tensor, "rows"], own: Tensor
-    ) -> Valid:
-        """True at the tokens that are masked, whose information is `own`."""
-        return uniforms < 1 - spindle_alpha(t[:, None], own, self.config.weight)
-
-    def _rates(self, t: Float[Tensor, "rows"]) -> Float[Tensor, "rows vocabulary"]:
-        """w_v of each token of the vocabulary at the time of each row."""
-        return spindle_rate(t[:, None], self.information.to(t), self.config.weight)
-
-    def _loss(
-        self,
-        x: Tokens,
-        z_t: Tokens,
-        sigma: Tensor | None,
-        valid: Valid | None,
-        at: Int[Tensor, "tokens"],
-        by_token: Sequence[Tensor],
-        rates: Float[Tensor, "rows vocabulary"] | None,
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
-        """Sum and values of the loss at some tokens, each with a weight and its rate w_x.
-
-        Without `rates`, it is the published loss.
+        Without the times, it is the published loss.
         """
-        h = self.backbone.features(z_t, sigma, valid=valid, at=at)
+        x, at, by_token = (tensors[name] for name in ("x", "at", "by_token"))
+        sigma, valid = tensors.get("sigma"), tensors.get("valid")
+        h = self.backbone.features(tensors["z_t"], sigma, valid=valid, at=at)
         head, mask_id, ids = self.backbone.head, self.vocabulary.mask_id, x.flatten()[at][:, None]
-        if rates is None:
-            weight, rate = by_token
-            return projection_loss(head, mask_id, h, ids, cross_entropy, weight * rate)
+        if "t" not in tensors:
+            total, values = projection_loss(head, mask_id, h, ids, cross_entropy, by_token.prod(0))
+            return Losses(total, {"diffusion": spread(values, at, x)})
+        t = tensors["t"][:, None]
+        rates = spindle_rate(t, self.information.to(t), self.config.weight)  # w_v of each row
 
         def mean_rate(mu: Tensor, weight: Tensor, rate: Tensor, row: Tensor) -> Any:
             wide = nn.functional.pad(rates, (0, mu.shape[1] - rates.shape[1]))
@@ -239,11 +189,12 @@ class DiffusionBERT(MaskedDiffusion):
         def loss(mean: Tensor, log_mu: Tensor, weight: Tensor, rate: Tensor, _: Tensor) -> Tensor:
             return weight * (mean - rate * (1 + log_mu[:, 0]))
 
-        rows = (*by_token, at // x.shape[1])
-        return projection_loss(head, mask_id, h, ids, loss, *rows, statistic=mean_rate)
+        rows = (*by_token.unbind(), at // x.shape[1])
+        total, values = projection_loss(head, mask_id, h, ids, loss, *rows, statistic=mean_rate)
+        return Losses(total, {"diffusion": spread(values, at, x)})
 
-    def row_loss(self) -> RowLoss:
-        return cross_entropy
+    def token_loss(self, total: Tensor, chosen: Tensor, weight: Tensor, *inputs: Tensor) -> Tensor:
+        return cross_entropy(total, chosen, weight)
 
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
         """The weight of a masked token of mean information."""

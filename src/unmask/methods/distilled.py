@@ -1,6 +1,5 @@
 """Training of an MDLM with a teacher (arXiv 1503.02531)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,15 +8,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.backbones.backbone import Backbone
+from unmask.backbones.layers.state import State
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.schedule import Learned
 from unmask.errors import UnmaskError
-from unmask.methods.compute.chunked_loss import RowLoss, projection_loss
+from unmask.methods.compute.chunked_loss import TokenLoss, projection_loss
+from unmask.methods.compute.token_tensors import spread
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import Method, check_lengths
 from unmask.randomness import RowStream
-from unmask.runtime.device import to_device
-from unmask.shapes import Tokens, Valid
+from unmask.shapes import Batch, Tensors
 
 
 class DistilledMDLM(MDLM):
@@ -48,26 +48,21 @@ class DistilledMDLM(MDLM):
     def networks(self) -> list[Backbone]:
         return [self.backbone, self.teacher.backbone]
 
-    def forward(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> Float[Tensor, ""]:
-        with torch.autocast(self.device.type, enabled=False):  # times need precision
-            tensors = self.loss_tensors(x, valid, given, stream)
-        assert tensors is not None
-        return self.loss_of({name: to_device(part, self.device) for name, part in tensors.items()})
-
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor] | None:
+    def loss_tensors(self, batch: Batch, stream: RowStream) -> dict[str, Tensor]:
         if self.teacher.device != self.device:
             self.teacher.to(self.device)
-        check_lengths(self.teacher.backbone, valid, given)
-        return super().loss_tensors(x, valid, given, stream)
+        check_lengths(self.teacher.backbone, batch.valid, batch.given)
+        tensors = super().loss_tensors(batch, stream)
+        share = torch.full_like(tensors["by_token"][:1], self.config.teacher_share)
+        return tensors | {"by_token": torch.cat([tensors["by_token"], share])}
 
-    def _loss_of(
-        self, tensors: Mapping[str, Tensor], row_loss: RowLoss, state: Any = None
-    ) -> Float[Tensor, ""]:
-        teacher, share, mask_id = self.teacher, self.config.teacher_share, self.vocabulary.mask_id
+    def loss_at(
+        self, tensors: Tensors, token_loss: TokenLoss, state: State | None = None
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows length"]]:
+        """The mixture's loss in training, whose tensors have a share of the teacher."""
+        if len(tensors["by_token"]) == 1:
+            return super().loss_at(tensors, token_loss, state)
+        teacher, mask_id = self.teacher, self.vocabulary.mask_id
         x, z_t, at = (tensors[name] for name in ("x", "z_t", "at"))
         sigma, valid = tensors.get("sigma"), tensors.get("valid")
         with torch.no_grad():
@@ -75,18 +70,25 @@ class DistilledMDLM(MDLM):
             known = teacher.backbone.features(z_t, sigma, valid=valid, state=theirs, at=at)
         h = self.backbone.features(z_t, sigma, valid=valid, state=state, at=at)
 
-        def from_teacher(p: Tensor, weight: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        def from_teacher(p: Tensor, weight: Tensor, share: Tensor, known: Tensor) -> Any:
             q = subs_log_probs(teacher.backbone.logits(known), mask_id, p.dtype).exp()
             q = F.pad(q, (0, p.shape[1] - q.shape[1]))
             return -(q * p.clamp(min=1e-37).log()).sum(1), -q
 
-        def mixed(theirs: Tensor, chosen: Tensor, weight: Tensor, known: Tensor) -> Tensor:
+        def mixed(
+            theirs: Tensor, chosen: Tensor, weight: Tensor, share: Tensor, known: Tensor
+        ) -> Tensor:
             return weight * (share * theirs - (1 - share) * chosen[:, 0])
 
-        ids, [weight] = x.flatten()[at][:, None], tensors["by_token"].unbind()
-        return projection_loss(
-            *(self.backbone.head, mask_id, h, ids, mixed, weight, known), statistic=from_teacher
-        )[0]
+        ids, by_token, head = (
+            x.flatten()[at][:, None],
+            tensors["by_token"].unbind(),
+            self.backbone.head,
+        )
+        total, values = projection_loss(
+            head, mask_id, h, ids, mixed, *by_token, known, statistic=from_teacher
+        )
+        return total, spread(values, at, x)
 
 
 def with_teacher(student: Method, teacher: Method) -> DistilledMDLM:

@@ -1,7 +1,6 @@
 """Duo (arXiv 2506.10892): a curriculum of Gaussian latents for UDLM, and its distillation (DCD)."""
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +20,10 @@ from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, Stratified
 from unmask.errors import UnmaskError, unknown
 from unmask.methods.compute.chunked_loss import projection_loss
-from unmask.methods.masked_diffusion import token_tensors
-from unmask.methods.method import METHODS, targets
+from unmask.methods.compute.token_tensors import spread, token_tensors
+from unmask.methods.method import METHODS, Losses
 from unmask.methods.udlm import UDLM
-from unmask.methods.uniform_diffusion import Replacements, UniformNoise
+from unmask.methods.uniform_diffusion import UniformNoise
 from unmask.randomness import (
     Keys,
     RowStream,
@@ -33,8 +32,7 @@ from unmask.randomness import (
     keyed_uniforms,
     stream_keys,
 )
-from unmask.runtime.device import to_device
-from unmask.shapes import Inputs, Tokens, Valid
+from unmask.shapes import Batch, Inputs, Tensors, Tokens, Valid
 
 CHOSEN = 8  # largest coordinates of a Gaussian latent that are drawn, beside that of the true token
 WARMEST = 0.01  # temperature at which the other coordinates have a mass of 1e-4
@@ -120,37 +118,38 @@ class Duo(UDLM):
             open=valid,
         )
 
-    def latents(self, x: Tokens, noise: UniformNoise) -> tuple[Tokens, Inputs]:
-        """z_t and the inputs of the network: z_t, or mixed embeddings in the curriculum."""
-        if not isinstance(noise, GaussianLatents):
-            return super().latents(x, noise)
-        parts = (to_device(part, x.device) for part in (noise.ratio, noise.keys, noise.open))
-        return self._mixed(x, *parts)
-
-    def noise_tensors(
-        self, x: Tokens, valid: Valid, scored: Valid, noise: RowNoise | None
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
     ) -> dict[str, Tensor]:
         if not isinstance(noise, GaussianLatents):
-            return super().noise_tensors(x, valid, scored, noise)
-        later = Replacements(noise.t, noise.importance, torch.zeros_like(noise.open), x)
-        tensors = super().noise_tensors(x, valid, scored, later)  # the device computes z_t
+            return super().tensors_of(batch, noise, full_bound)
+        tensors = self.uniform_tensors(batch, batch.x, noise)
+        del tensors["z_t"]  # the device computes it
         return tensors | {"ratio": noise.ratio, "keys": noise.keys, "open": noise.open}
 
-    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+    def loss_of(self, tensors: Tensors) -> Losses:
+        """In the curriculum, the network reads mixed embeddings in place of z_t."""
         if "ratio" not in tensors:
             return super().loss_of(tensors)
-        x, at, valid = tensors["x"], tensors["at"], tensors.get("valid")
-        z_t, inputs = self._mixed(x, tensors["ratio"], tensors["keys"], tensors["open"])
-        by_token = tensors["by_token"].unbind()
-        return self._loss(x, z_t, tensors["sigma"], valid, at, by_token, inputs)[0]
+        latents = (tensors[name] for name in ("x", "ratio", "keys", "open"))
+        return self.divergence(tensors, *self.latents(*latents))
 
-    def _mixed(
+    def latents(
         self, x: Tokens, ratio: Float[Tensor, "rows"], keys: Keys, open: Valid
     ) -> tuple[Tokens, Inputs]:
         """argmax w_t, and the embeddings mixed by softmax(w_t / temperature).
 
         Only the largest coordinates of w_t are drawn, with their exact distribution: the others
         have no weight at low temperatures. Other tokens are equally likely to have them.
+
+        Args:
+            x: Token ids, on the device.
+            ratio: Ratio of signal to noise of each row.
+            keys: Keys of the noise.
+            open: True at tokens that get noise.
+
+        Returns:
+            z_t, and the inputs of the network.
         """
         table, states, mask_id = self.backbone.embedding, self.process.states, self.process.mask_id
         assert isinstance(table, MixedEmbedding)
@@ -186,9 +185,8 @@ class DuoDistilled(UDLM):
         rounds: int = 5  # a round begins with the student as the teacher and doubles the step size
         round_steps: int = 200  # training steps of a round; the last round does not end
         step_size: float = 1 / 512  # t - s in the first round
-        divergence: str = (
-            "reverse"  # reverse: KL(student || teacher) | forward: KL(teacher || student)
-        )
+        # reverse: KL(student || teacher) | forward: KL(teacher || student)
+        divergence: str = "reverse"
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -215,34 +213,26 @@ class DuoDistilled(UDLM):
         tensors = {f"teacher.{name}": value for name, value in self.teacher.state_dict().items()}
         return tensors | {"round": self._training[1]}
 
-    def forward(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> Float[Tensor, ""]:
-        with torch.autocast(self.device.type, enabled=False):  # times need precision
-            tensors = self.loss_tensors(x, valid, given, stream)
-        return self.loss_of({name: to_device(part, self.device) for name, part in tensors.items()})
-
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor]:
+    def loss_tensors(self, batch: Batch, stream: RowStream) -> dict[str, Tensor]:
         number = self._begin_round(stream.step)
-        scored = targets(valid, given)
-        noise = self._draw(stream, scored, Stratified(self.config.t_min))
+        noise = self._draw(stream, batch.scored, Stratified(self.config.t_min))
         s = (noise.t - self.config.step_size * 2**number).clamp(min=0)
         chance = (1 - self.schedule.alpha(s))[:, None]
-        earlier = replace(
-            noise, t=s, replaced=noise.replaced & (stream.uniform("mask", x.shape[1]) < chance)
-        )
-        z_t, z_s = self.latents(x, noise)[0], self.latents(x, earlier)[0]
-        sigma_t, sigma_s = self.condition(noise.t, x.device), self.condition(s, x.device)
+        kept = stream.uniform("mask", batch.x.shape[1]) < chance
+        earlier = replace(noise, t=s, replaced=noise.replaced & kept)
+        z_t, z_s = self.z_t(batch.x, noise), self.z_t(batch.x, earlier)
+        sigma_t, sigma_s = (self.condition(time, z_t.device) for time in (noise.t, s))
         assert sigma_s is not None
-        tensors = token_tensors(x, z_t, scored, [torch.ones_like(s)], valid, sigma_t)
+        one = [torch.ones_like(s)]
+        tensors = token_tensors(self, batch, z_t, batch.scored, one, sigma_t)
         return tensors | {"z_s": z_s, "sigma_s": sigma_s}
 
-    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        """The divergence of the student's predictions at z_t from the teacher's at z_s, at the targets."""
+    def loss_of(self, tensors: Tensors) -> Losses:
+        """In training, the divergence of the student's predictions at z_t from the teacher's at z_s."""
+        if "z_s" not in tensors:
+            return super().loss_of(tensors)
         at, valid, mask_id = tensors["at"], tensors.get("valid"), self.vocabulary.mask_id
-        teacher, forward = self.teacher, self.config.divergence == "forward"
+        teacher, forward, x = self.teacher, self.config.divergence == "forward", tensors["x"]
         with torch.no_grad():
             known = teacher.features(tensors["z_s"], tensors["sigma_s"], valid=valid, at=at)
         h = self.backbone.features(tensors["z_t"], tensors["sigma"], valid=valid, at=at)
@@ -260,10 +250,11 @@ class DuoDistilled(UDLM):
         def loss(found: Tensor, chosen: Tensor, weight: Tensor, known: Tensor) -> Tensor:
             return weight * found
 
-        ids, weight = tensors["x"].flatten()[at][:, None], tensors["by_token"][0]
-        return projection_loss(
+        ids, weight = x.flatten()[at][:, None], tensors["by_token"][0]
+        total, values = projection_loss(
             *(self.backbone.head, mask_id, h, ids, loss, weight, known), statistic=divergence
-        )[0]
+        )
+        return Losses(total, {"divergence": spread(values, at, x)})
 
     @torch.no_grad()
     def _begin_round(self, step: int) -> int:

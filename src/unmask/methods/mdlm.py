@@ -10,7 +10,6 @@ from unmask.diffusion.nelbo import clipped_share, continuous_weight, discrete_we
 from unmask.diffusion.schedule import Learned
 from unmask.diffusion.time_sampler import Noise
 from unmask.errors import UnmaskError, unknown
-from unmask.methods.compute.chunked_loss import RowLoss
 from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
 from unmask.methods.method import METHODS
 from unmask.randomness import RowStream
@@ -62,8 +61,8 @@ class MDLM(MaskedDiffusion):
         share = clipped_share(1 - self.schedule.alpha(noise.t), limit)
         return replace(noise, importance=noise.importance * share)
 
-    def row_loss(self) -> RowLoss:
-        return cross_entropy
+    def token_loss(self, total: Tensor, chosen: Tensor, weight: Tensor, *inputs: Tensor) -> Tensor:
+        return cross_entropy(total, chosen, weight)
 
     def loss_inputs(self, t: Tensor) -> list[Tensor]:
         if self.steps:

@@ -1,37 +1,36 @@
 """Interface of the methods: a bound for training and evaluation, and a denoiser for samplers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import Backbone
 from unmask.backbones.compile import compile_backbone
-from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.denoiser import Between, Denoiser
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
 from unmask.randomness import RowStream
 from unmask.registry import Registry
 from unmask.runtime.device import emulation, to_device
-from unmask.shapes import Tokens, Valid
+from unmask.shapes import Batch, Tensors, Tokens, Valid, targets
 from unmask.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(NamedTuple):
     """A bound on the negative log-likelihood, in nats: differentiable sum, and terms per token.
 
     With noise of `training_noise` it is the training loss, whose weights may differ from the bound's.
     """
 
     total: Float[Tensor, ""]
-    terms: dict[str, Float[Tensor, "rows length"]]
+    terms: dict[str, Float[Tensor, "rows length"]]  # without gradients
 
     def per_token(self) -> Float[Tensor, "rows length"]:
         """The bound at each token.
@@ -40,6 +39,21 @@ class Losses:
             The sum of all terms.
         """
         return torch.stack(list(self.terms.values())).sum(0)
+
+    def plus(
+        self, name: str, total: Float[Tensor, ""], values: Float[Tensor, "rows length"]
+    ) -> "Losses":
+        """The losses and a further term.
+
+        Args:
+            name: Name of the term.
+            total: Its sum.
+            values: Its value at each token.
+
+        Returns:
+            The losses with the term.
+        """
+        return Losses(self.total + total, {**self.terms, name: values})
 
 
 @dataclass(frozen=True)
@@ -76,32 +90,34 @@ class Capabilities:
     time_bound: bool = False  # its bound is a mean over time, with time samplers and T-step bounds
     any_order: bool = False  # predicts a token from any others, so the chain rule runs in any order
     shared_head: bool = False  # log_x_theta calls of several texts can share one forward pass
-    latent: bool = False  # diffuses vectors, which its own samplers round to tokens
+    states: Between = "masks"  # its states between noise and text
     token_schedule: bool = False  # each token has its own noise schedule
-    uniform: bool = False  # replaces tokens by uniform ones instead of masks
-    unrolled: bool = False  # predicts a text from any text, without masks and noise levels
-    blocks: bool = False  # writes blocks after a context, from left to right
     per_row: bool = False  # its loss is one number per row, as of a classifier
     distills: bool = (
         False  # trains from a trained model; the last weights count, not the best bound
     )
-    score: bool = True  # `nll` measures a text; False if its loss is no likelihood of any process
+    score: bool = True  # the loss measures a text; False if it is no likelihood of any process
+
+    @property
+    def latent(self) -> bool:
+        """True if it diffuses vectors, which its own samplers round to tokens."""
+        return self.states in ("vectors", "blocks")
 
     @property
     def writes_once(self) -> bool:
         """True if it generates a text token by token, so that constraints can follow it."""
-        return self.generate and not (self.latent or self.uniform or self.unrolled)
+        return self.generate and self.states == "masks"
 
     @property
     def masked_lm(self) -> bool:
         """True if the network reads a text with masks and predicts the masked tokens."""
-        return self.infill and not (self.latent or self.uniform or self.unrolled)
+        return self.infill and self.states == "masks"
 
 
 class Method(nn.Module, ABC):
     """A likelihood model around a backbone: its loss, its bound and its denoiser."""
 
-    # the mean of `nll` is the true value, an upper bound on it, or neither
+    # the mean of the full bound is the true value, an upper bound on it, or neither
     certificate: ClassVar[Literal["exact", "upper", "none"]]
     capabilities: ClassVar[Capabilities] = Capabilities()
     sampler: ClassVar[str] = "ancestral"  # name of the default sampler
@@ -111,6 +127,7 @@ class Method(nn.Module, ABC):
         "section schedule"  # the noise schedule, for `unmask list methods`
     )
     loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
+    few_shapes: bool = False  # True: `tensors_of` has few shapes, as a CUDA graph needs
 
     def __init__(
         self,
@@ -133,7 +150,6 @@ class Method(nn.Module, ABC):
         self.time_sampler = time_sampler
         self.serving = Serving()
 
-    @abstractmethod
     def noise(
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
     ) -> RowNoise | None:
@@ -145,8 +161,9 @@ class Method(nn.Module, ABC):
             time_sampler: Time sampler; the method's own by default.
 
         Returns:
-            Noise of each row; None if the loss has none.
+            Noise of each row; None if the loss has none, as by default.
         """
+        return None
 
     def set_frequencies(self, counts: Float64[Tensor, "vocabulary"]) -> None:
         """Receives the token counts of the training rows, before the first step of a run.
@@ -178,90 +195,81 @@ class Method(nn.Module, ABC):
         """
         return self.noise(stream, valid)
 
-    def noise_key(self, noise: RowNoise) -> Float64[Tensor, "rows columns"] | None:
-        """Numbers that determine the loss of a text: draws with equal numbers have equal losses.
+    @abstractmethod
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
+    ) -> dict[str, Tensor]:
+        """Inputs of `loss_of` for a draw of the noise.
 
         Args:
-            noise: Randomness from `noise`.
+            batch: The rows, on the CPU.
+            noise: Randomness from `noise` or `training_noise`.
+            full_bound: True for the full bound, with its prior and reconstruction terms.
 
         Returns:
-            Numbers of each row; None if the losses of two draws are never equal.
+            Tensors by name, on the CPU. If `few_shapes`, their shapes are few, since a CUDA graph
+            has one shape.
         """
-        return None
 
     @abstractmethod
-    def nll(
-        self,
-        x: Tokens,
-        valid: Valid,
-        noise: RowNoise | None,
-        full_bound: bool = False,
-        given: Valid | None = None,
-    ) -> Losses:
-        """Terms of the bound under a draw of the noise.
+    def loss_of(self, tensors: Tensors) -> Losses:
+        """The loss, from tensors on the device: the one place of the method's equation.
 
-        The mean over draws of the full bound is the number that validation and evaluation report.
+        Training, laws, reports and evaluation call it. It does not wait for the device, so that a
+        CUDA graph can compute it.
 
         Args:
-            x: Token ids.
-            valid: True at tokens that are not padding.
-            noise: Randomness from `noise`.
-            full_bound: True for the full bound, with its prior and reconstruction terms.
-            given: True at tokens that the bound conditions on. They stay unmasked and cost nothing.
+            tensors: The tensors of `tensors_of` by name.
 
         Returns:
             The loss and its terms per token.
         """
 
-    def forward(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> Float[Tensor, ""]:
-        """The training loss of rows, summed over their tokens; DDP and FSDP wrap this call.
+    def loss_tensors(self, batch: Batch, stream: RowStream) -> dict[str, Tensor]:
+        """Inputs of `loss_of` for the training loss.
 
         It is the bound without its prior and reconstruction terms, or a loss with other weights
         (`loss_weight`).
 
         Args:
-            x: Token ids, on the CPU.
-            valid: True at tokens that are not padding.
-            given: True at tokens that cost nothing; None if there are none.
+            batch: The rows, on the CPU.
             stream: Randomness of these rows.
 
         Returns:
-            The sum of the loss over all tokens.
+            Tensors by name, on the CPU.
+        """
+        return self.tensors_of(batch, self.training_noise(stream, batch.scored))
+
+    def forward(self, batch: Batch, stream: RowStream) -> Losses:
+        """The training loss of rows; DDP and FSDP wrap this call.
+
+        Args:
+            batch: The rows, on the CPU.
+            stream: Randomness of these rows.
+
+        Returns:
+            The loss and its terms per token.
         """
         with torch.autocast(self.device.type, enabled=False):  # times and schedules need precision
-            noise = self.training_noise(stream, targets(valid, given))
-        return self.nll(to_device(x, self.device), valid, noise, given=given).total
+            tensors = self.loss_tensors(batch, stream)
+        return self.loss_of(on_device(tensors, self.device))
 
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor] | None:
-        """Inputs of `loss_of` for a batch: with these, a CUDA graph computes the training loss.
+    def nll(self, batch: Batch, noise: RowNoise | None, full_bound: bool = False) -> Losses:
+        """The loss under a draw of the noise.
 
-        Their shapes must be few, since each has a graph of its own.
+        The mean over draws of the full bound is the number that validation and evaluation report.
 
         Args:
-            x: Token ids, on the CPU.
-            valid: True at tokens that are not padding.
-            given: True at tokens that cost nothing; None if there are none.
-            stream: Randomness of these rows.
+            batch: The rows, on the CPU.
+            noise: Randomness from `noise` or `training_noise`.
+            full_bound: True for the full bound, with its prior and reconstruction terms.
 
         Returns:
-            Tensors by name, on the CPU; None if no graph can compute the loss of this batch.
+            The loss and its terms per token.
         """
-        return None
-
-    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        """The loss that `forward` returns, from `loss_tensors` on the device.
-
-        Args:
-            tensors: The tensors by name.
-
-        Returns:
-            The sum of the loss over all tokens.
-        """
-        raise NotImplementedError
+        with torch.autocast(self.device.type, enabled=False):
+            tensors = self.tensors_of(batch, noise, full_bound)
+        return self.loss_of(on_device(tensors, self.device))
 
     @property
     def networks(self) -> list[Backbone]:
@@ -365,6 +373,17 @@ def methods_that(can: Callable[[Capabilities], bool]) -> str:
     return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
+def on_device(tensors: Tensors, device: torch.device) -> dict[str, Tensor]:
+    """Tensors by name, on the device; Apple's GPUs have no float64."""
+    narrow = device.type == "mps"
+    return {
+        name: to_device(
+            value, device, torch.float32 if narrow and value.dtype == torch.float64 else None
+        )
+        for name, value in tensors.items()
+    }
+
+
 def padding(valid: Valid, device: torch.device) -> Valid | None:
     """`valid` on the device; None without padding, since attention is faster without a mask."""
     return None if bool(valid.all()) else to_device(valid, device)
@@ -378,11 +397,6 @@ def without_last_padding(valid: Valid) -> Valid:
         tensor([[False,  True,  True]])
     """
     return valid | (valid.flip(1).cumsum(1).flip(1) == 0)
-
-
-def targets(valid: Valid, given: Valid | None) -> Valid:
-    """True at tokens that count in the loss: neither padding nor given."""
-    return valid if given is None else valid & ~given
 
 
 def check_lengths(backbone: Backbone, valid: Valid, given: Valid | None) -> None:
@@ -403,10 +417,3 @@ def check_lengths(backbone: Backbone, valid: Valid, given: Valid | None) -> None
                 f"a {side} has {longest} tokens with its special tokens and the {reader} reads "
                 f"{limit}: shorten it, or train with backbone.{side}_positions {longest}"
             )
-
-
-def spread(
-    values: Float[Tensor, "tokens"], at: Int[Tensor, "tokens"], like: Tokens
-) -> Float[Tensor, "rows length"]:
-    """Values of some tokens in the shape of the batch, with zeros elsewhere."""
-    return values.new_zeros(like.numel()).index_copy(0, at, values).view(like.shape)

@@ -8,12 +8,11 @@ from torch import Tensor
 
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
-from unmask.methods.compute.chunked_loss import RowLoss
-from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy, token_tensors
+from unmask.methods.compute.token_tensors import token_tensors
+from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
 from unmask.methods.method import METHODS, Losses
 from unmask.randomness import RowStream
-from unmask.runtime.device import to_device
-from unmask.shapes import Tokens, Valid
+from unmask.shapes import Batch, Tensors, Valid
 
 MASKED, REPLACED = 0.8, 0.1  # shares of the predicted tokens; the others stay as they are
 
@@ -50,8 +49,8 @@ class MLM(MaskedDiffusion):
             if not 0 < self.ratio <= 1:
                 raise UnmaskError(f"ratio must lie in (0, 1], not {self.ratio}")
 
-    def row_loss(self) -> RowLoss:
-        return cross_entropy
+    def token_loss(self, total: Tensor, chosen: Tensor, weight: Tensor, *inputs: Tensor) -> Tensor:
+        return cross_entropy(total, chosen, weight)
 
     def loss_inputs(self, t: Tensor) -> list[Tensor]:
         # a token is predicted with probability `ratio`, so the mean over draws is the loss per token
@@ -74,34 +73,19 @@ class MLM(MaskedDiffusion):
             other=ids[chosen],
         )
 
-    def nll(
-        self,
-        x: Tokens,
-        valid: Valid,
-        noise: RowNoise | None,
-        full_bound: bool = False,
-        given: Valid | None = None,
-    ) -> Losses:
-        """The loss at the predicted tokens. It has no other terms."""
-        assert isinstance(noise, Corruption)
-        z, inputs = self._corrupted(x, noise), self.loss_inputs(noise.t)
-        total, by_token = self._masked_loss(
-            x, valid, noise.predicted, noise.t, self.row_loss(), inputs, z_t=z
-        )
-        return Losses(total, {"masked tokens": by_token})
-
-    def noise_tensors(
-        self, x: Tokens, valid: Valid, scored: Valid, noise: RowNoise | None
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
     ) -> dict[str, Tensor]:
         assert isinstance(noise, Corruption)
-        z, inputs = self._corrupted(x, noise), self.loss_inputs(noise.t)
-        sigma = self.condition(noise.t, x.device)
-        return token_tensors(x, z, noise.predicted, inputs, valid, sigma)
+        z = torch.where(noise.replaced, noise.other, batch.x)
+        z = z.masked_fill(noise.masked, self.vocabulary.mask_id)
+        inputs, sigma = self.loss_inputs(noise.t), self.condition(noise.t, z.device)
+        return token_tensors(self, batch, z, noise.predicted, inputs, sigma)
 
-    def _corrupted(self, x: Tokens, noise: Corruption) -> Tokens:
-        """The network's input: masks, random ids and true ones."""
-        z = torch.where(to_device(noise.replaced, x.device), to_device(noise.other, x.device), x)
-        return z.masked_fill(to_device(noise.masked, x.device), self.vocabulary.mask_id)
+    def loss_of(self, tensors: Tensors) -> Losses:
+        """The loss at the predicted tokens. It has no other terms."""
+        total, values = self.loss_at(tensors, self.token_loss)
+        return Losses(total, {"masked tokens": values})
 
     def _ordinary(self) -> Int64[Tensor, "ids"]:
         """The ids that are not special, from which replacements are drawn."""

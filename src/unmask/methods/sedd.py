@@ -10,7 +10,6 @@ from unmask.backbones.layers.state import State
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.nelbo import score_entropy
 from unmask.diffusion.parameterization import sedd_log_score, sedd_offset
-from unmask.methods.compute.chunked_loss import RowLoss
 from unmask.methods.compute.source_denoiser import SourceDenoiser
 from unmask.methods.masked_diffusion import LARGEST_SIGMA, MaskedDiffusion
 from unmask.methods.method import METHODS
@@ -27,14 +26,10 @@ class SEDD(MaskedDiffusion):
     class Config:
         pass
 
-    def row_loss(self) -> RowLoss:
-        size = self.vocabulary.size
-
-        def entropy(total: Tensor, chosen: Tensor, weight: Tensor, sigma: Tensor) -> Tensor:
-            offset = sedd_offset(sigma, size)
-            return weight * score_entropy(chosen[:, 0] - offset, total - offset, sigma)
-
-        return entropy
+    def token_loss(self, total: Tensor, chosen: Tensor, weight: Tensor, *inputs: Tensor) -> Tensor:
+        (sigma,) = inputs
+        offset = sedd_offset(sigma, self.vocabulary.size)
+        return weight * score_entropy(chosen[:, 0] - offset, total - offset, sigma)
 
     def loss_inputs(self, t: Tensor) -> list[Tensor]:
         return [self.schedule.sigma_prime(t), self.schedule.sigma(t)]

@@ -11,12 +11,10 @@ from torch.nn import functional as F
 
 from unmask.backbones.layers.dropout import dropout
 from unmask.diffusion.denoiser import Denoiser
-from unmask.diffusion.time_sampler import RowNoise, TimeSampler
+from unmask.diffusion.time_sampler import RowNoise
 from unmask.errors import UnmaskError, unknown
 from unmask.methods.method import METHODS, Capabilities, Losses, Method
-from unmask.randomness import RowStream
-from unmask.runtime.device import to_device
-from unmask.shapes import Tokens, Valid
+from unmask.shapes import Batch, Tensors, Tokens, Valid
 
 POOLINGS = ("cls", "mean", "last")
 MOST_CLASSES = 100_000
@@ -66,13 +64,13 @@ class SequenceClassifier(Method):
 
     certificate = "exact"
     noise_schedule = "none"
+    class_weights: Tensor
     capabilities = Capabilities(any_network=True, generate=False, infill=False, per_row=True)
 
     @dataclass(frozen=True)
     class Config:
-        classes: int = (
-            0  # outputs of the head; 1 is regression, 0 takes the class labels of the data
-        )
+        # outputs of the head; 1 is regression, 0 takes the class labels of the data
+        classes: int = 0
         names: tuple[str, ...] = ()  # names of the classes; () takes the class labels of the data
         pooling: str = "mean"  # cls (the first token) | mean | last
         pooler: bool = False  # a tanh layer before the classes, as in BERT
@@ -112,6 +110,8 @@ class SequenceClassifier(Method):
                 f"class_weights has {len(config.class_weights)} numbers for {self.outputs} classes: "
                 "give one for each class"
             )
+        weights = torch.tensor(config.class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)
         self.backbone.replace_head(self.outputs)
         width = self.backbone.width
         self.pooler = nn.Linear(width, width) if config.pooler else None
@@ -161,45 +161,33 @@ class SequenceClassifier(Method):
         if self.regression:
             return (logits.float()[:, 0] - targets.float()) ** 2
         losses = F.cross_entropy(logits.float(), targets, reduction="none")
-        if not self.config.class_weights:
-            return losses
-        weights = torch.tensor(self.config.class_weights, device=logits.device)
-        return losses * weights[targets]
+        return losses * self.class_weights[targets] if len(self.class_weights) else losses
 
-    def noise(
-        self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None
-    ) -> None:
-        return None
-
-    def nll(
-        self,
-        x: Tokens,
-        valid: Valid,
-        noise: RowNoise | None,
-        full_bound: bool = False,
-        given: Valid | None = None,
-    ) -> Losses:
-        """-log p(class | text) of rows that begin with their class token, at the first position.
-
-        A row without a class costs nothing. The network reads BOS, or MASK, in place of the class.
-        """
-        labels = torch.tensor(self.vocabulary.label_ids, device=x.device, dtype=x.dtype)
-        if len(labels) != self.outputs:
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
+    ) -> dict[str, Tensor]:
+        """Rows that begin with their class token. The network reads BOS, or MASK, in its place."""
+        v = self.vocabulary
+        if len(v.label_ids) != self.outputs:
             raise UnmaskError(
-                f"the head has {self.outputs} classes and the data {len(labels)}: "
+                f"the head has {self.outputs} classes and the data {len(v.label_ids)}: "
                 "set data.label_field, and method.classes 0"
             )
-        chosen = x[:, :1] == labels  # [rows, classes]
-        v = self.vocabulary
-        text = x.clone()
+        chosen = batch.x[:, :1] == torch.tensor(v.label_ids)  # [rows, classes]
+        labelled, text = chosen.any(1), batch.x.clone()
         first = v.mask_id if v.bos_id is None else v.bos_id
-        text[:, 0] = torch.where(chosen.any(1), first, text[:, 0])
-        real = None if bool(valid.all()) else to_device(valid, x.device)
-        losses = self.loss(self.logits(text, real), chosen.int().argmax(1))
-        nats = torch.where(chosen.any(1), losses, 0.0)
-        terms = torch.zeros(x.shape, device=x.device)
-        terms[:, 0] = nats.detach()
-        return Losses(nats.sum(), {"class": terms})
+        text[:, 0] = torch.where(labelled, first, text[:, 0])
+        tensors = {"x": text, "class": chosen.int().argmax(1), "labelled": labelled}
+        return tensors if batch.padding is None else tensors | {"valid": batch.valid}
+
+    def loss_of(self, tensors: Tensors) -> Losses:
+        """-log p(class | text), at the first position. A row without a class costs nothing."""
+        x = tensors["x"]
+        nats = self.loss(self.logits(x, tensors.get("valid")), tensors["class"])
+        if "labelled" in tensors:
+            nats = torch.where(tensors["labelled"], nats, 0.0)
+        by_token = F.pad(nats.detach()[:, None], (0, x.shape[1] - 1))
+        return Losses(nats.sum(), {"class": by_token})
 
     def denoiser(self) -> Denoiser:
         raise UnmaskError("a sequence classifier writes no text: use classify or embed")

@@ -1,21 +1,20 @@
 """SUNDAE (arXiv 2112.06749): a step-unrolled denoising autoencoder of tokens."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import drawn_tokens, projection_loss
-from unmask.methods.masked_diffusion import cross_entropy, token_tensors
-from unmask.methods.method import METHODS, Capabilities, Losses, padding, spread, targets
+from unmask.methods.compute.token_tensors import spread, token_tensors
+from unmask.methods.masked_diffusion import cross_entropy
+from unmask.methods.method import METHODS, Capabilities, Losses
 from unmask.methods.uniform_diffusion import Replacements, UniformTokens
 from unmask.randomness import RowStream
-from unmask.runtime.device import to_device
-from unmask.shapes import Tokens, Valid
+from unmask.shapes import Batch, Tensors, Valid
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class SUNDAE(UniformTokens):
     """Denoising autoencoder of tokens, trained on its own output of a first step; it has no likelihood."""
 
     certificate = "none"
-    capabilities = Capabilities(unrolled=True, score=False)
+    capabilities = Capabilities(states="text", score=False)
     sampler = "unrolled"
     noise_schedule = "none"
 
@@ -59,52 +58,20 @@ class SUNDAE(UniformTokens):
             draws=torch.stack(draws, -1) if draws else torch.zeros(*valid.shape, 0).double(),
         )
 
-    def nll(
-        self,
-        x: Tokens,
-        valid: Valid,
-        noise: RowNoise | None,
-        full_bound: bool = False,
-        given: Valid | None = None,
-    ) -> Losses:
-        """The mean cross-entropy of the steps at each target. The drawn tokens have no gradient."""
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
+    ) -> dict[str, Tensor]:
         assert isinstance(noise, UnrolledNoise)
-        replaced = to_device(noise.replaced, x.device)
-        z = torch.where(replaced, to_device(noise.other, x.device), x)
-        rows, columns = targets(valid, given).cpu().nonzero(as_tuple=True)
-        at = to_device(rows * x.shape[1] + columns, x.device)
-        draws = to_device(noise.draws[rows, columns], x.device)
-        weight = torch.full((len(at),), 1 / self.config.unrolled, device=x.device)
-        total, values = self._loss(x, z, padding(valid, x.device), at, weight, draws)
-        return Losses(total, {"unrolled": spread(values, at, x)})
-
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor] | None:
-        noise = self.noise(stream, targets(valid, given))
-        z = torch.where(noise.replaced, noise.other, x)
-        weight = torch.full_like(noise.t, 1 / self.config.unrolled)
-        tensors = token_tensors(x, z, targets(valid, given), [weight], valid, None)
+        z, weight = self.z_t(batch.x, noise), torch.full_like(noise.t, 1 / self.config.unrolled)
+        sigma = self.condition(noise.t, z.device)
+        tensors = token_tensors(self, batch, z, batch.scored, [weight], sigma)
         return tensors | {"draws": noise.draws.flatten(0, 1)[tensors["at"]]}
 
-    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        x, z, at, by_token, draws = (
-            tensors[name] for name in ("x", "z_t", "at", "by_token", "draws")
-        )
-        return self._loss(x, z, tensors.get("valid"), at, by_token[0], draws)[0]
-
-    def _loss(
-        self,
-        x: Tokens,
-        z: Tokens,
-        valid: Valid | None,
-        at: Int[Tensor, "tokens"],
-        weight: Float[Tensor, "tokens"],
-        draws: Float64[Tensor, "tokens steps"],
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
-        """Sum and values of the weighted cross-entropies of all steps at some tokens."""
+    def loss_of(self, tensors: Tensors) -> Losses:
+        """The mean cross-entropy of the steps at each target. The drawn tokens have no gradient."""
+        x, z, at, draws = (tensors[name] for name in ("x", "z_t", "at", "draws"))
+        sigma, valid, weight = tensors.get("sigma"), tensors.get("valid"), tensors["by_token"][0]
         ids, mask_id = x.flatten()[at], self.vocabulary.mask_id
-        sigma = self.condition(weight.new_zeros(len(x)), x.device)
         totals, values = [], []
         for step in range(self.config.unrolled):
             h = self.backbone.features(z, sigma, valid=valid, at=at)
@@ -117,7 +84,8 @@ class SUNDAE(UniformTokens):
                 drawn = drawn_tokens(self.backbone, mask_id, h.detach(), draws[:, step])
                 drawn = torch.where(weight > 0, drawn, z.flatten()[at])  # only targets change
                 z = z.flatten().index_copy(0, at, drawn).view(x.shape)
-        return torch.stack(totals).sum(), torch.stack(values).sum(0)
+        by_token = spread(torch.stack(values).sum(0), at, x)
+        return Losses(torch.stack(totals).sum(), {"unrolled": by_token})
 
     def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
         """A constant for a network that reads noise levels: the share of replaced tokens is unknown."""

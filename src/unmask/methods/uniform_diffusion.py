@@ -4,12 +4,11 @@ A token can change in every reverse step, so that later steps correct earlier on
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from unmask.backbones.backbone import Backbone
@@ -27,11 +26,12 @@ from unmask.diffusion.time_sampler import (
 )
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import projection_loss
-from unmask.methods.masked_diffusion import LARGEST_SIGMA, token_tensors
-from unmask.methods.method import Capabilities, Losses, Method, padding, spread, targets
+from unmask.methods.compute.token_tensors import spread, token_tensors
+from unmask.methods.masked_diffusion import LARGEST_SIGMA
+from unmask.methods.method import Capabilities, Losses, Method
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
-from unmask.shapes import At, Inputs, LogProbabilities, Tokens, Valid
+from unmask.shapes import At, Batch, Inputs, LogProbabilities, Tensors, Tokens, Valid
 from unmask.vocabulary import Vocabulary
 
 LEAST_NOISE = 1e-20  # of 1 - alpha, which divides
@@ -62,6 +62,10 @@ class UniformTokens(Method):
         super().__init__(config, *parts)
         self.process = UniformProcess(self.vocabulary.size, self.vocabulary.mask_id)
 
+    def z_t(self, x: Tokens, noise: Replacements) -> Tokens:
+        """The tokens at time t."""
+        return torch.where(noise.replaced, noise.other, x)
+
     def condition(self, t: Float[Tensor, "rows"], device: torch.device) -> Tensor | None:
         """sigma(t), the noise level that the network reads."""
         sigma = self.schedule.sigma(t.double().cpu()).detach()
@@ -90,7 +94,7 @@ class UniformDiffusion(UniformTokens):
     """Diffusion with uniform tokens; the network predicts a token from the other tokens (leave one out)."""
 
     certificate = "upper"
-    capabilities = Capabilities(uniform=True, noise_level=True)
+    capabilities = Capabilities(states="uniform", noise_level=True)
     sampler = "uniform_ancestral"
     steps: int = 0  # T of the bound; 0 is continuous time
 
@@ -141,79 +145,33 @@ class UniformDiffusion(UniformTokens):
             importance=importance,
         )
 
-    def latents(self, x: Tokens, noise: UniformNoise) -> tuple[Tokens, Inputs]:
-        """z_t, and the inputs of the network in its place."""
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
+    ) -> dict[str, Tensor]:
         assert isinstance(noise, Replacements)
-        replaced = to_device(noise.replaced, x.device)
-        z_t = torch.where(replaced, to_device(noise.other, x.device), x)
-        return z_t, z_t
-
-    def nll(
-        self,
-        x: Tokens,
-        valid: Valid,
-        noise: RowNoise | None,
-        full_bound: bool = False,
-        given: Valid | None = None,
-    ) -> Losses:
-        """The divergence at each target, replaced or not. Given tokens are not replaced."""
-        assert isinstance(noise, UniformNoise)
-        z_t, inputs = self.latents(x, noise)
-        rows, columns = targets(valid, given).cpu().nonzero(as_tuple=True)
-        at = to_device(rows * x.shape[1] + columns, x.device)
-        by_token = [
-            to_device(part.detach()[rows], x.device)
-            for part in (noise.importance, *self.loss_inputs(noise.t))
-        ]
-        sigma, seen = self.condition(noise.t, x.device), padding(valid, x.device)
-        total, values = self._loss(x, z_t, sigma, seen, at, by_token, inputs)
-        terms = {"diffusion": spread(values, at, x)}
+        tensors = self.uniform_tensors(batch, self.z_t(batch.x, noise), noise)
         if full_bound:
             one = torch.ones(1, dtype=torch.float64)
-            cost = float(uniform_prior(self.process.states, self.schedule.alpha(one)))
-            terms["prior"] = cost * to_device(targets(valid, given), x.device).to(values)
-            total = total + terms["prior"].sum()
-        return Losses(total, terms)
+            cost = uniform_prior(self.process.states, self.schedule.alpha(one))
+            tensors["prior"] = cost.to(tensors["by_token"]) * batch.scored
+        return tensors
 
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor] | None:
-        scored = targets(valid, given)
-        return self.noise_tensors(x, valid, scored, self.training_noise(stream, scored))
+    def uniform_tensors(self, batch: Batch, z_t: Tokens, noise: UniformNoise) -> dict[str, Tensor]:
+        """Inputs of `loss_of` without a prior. Every target counts, replaced or not."""
+        inputs = [noise.importance, *self.loss_inputs(noise.t)]
+        sigma = self.condition(noise.t, z_t.device)
+        return token_tensors(self, batch, z_t, batch.scored, inputs, sigma)
 
-    def noise_tensors(
-        self, x: Tokens, valid: Valid, scored: Valid, noise: RowNoise | None
-    ) -> dict[str, Tensor]:
-        """Inputs of `loss_of` for a draw of the noise; `scored` is True at the tokens of the loss."""
-        assert isinstance(noise, UniformNoise)
-        z_t, inputs = self.latents(x, noise)[0], self.loss_inputs(noise.t)
-        sigma = self.condition(noise.t, x.device)
-        return token_tensors(x, z_t, scored, [noise.importance, *inputs], valid, sigma)
+    def loss_of(self, tensors: Tensors) -> Losses:
+        losses = self.divergence(tensors, tensors["z_t"], tensors["z_t"])
+        prior = tensors.get("prior")
+        return losses if prior is None else losses.plus("prior", prior.sum(), prior)
 
-    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        x, z_t, at, by_token = (tensors[name] for name in ("x", "z_t", "at", "by_token"))
-        seen = tensors.get("valid")
-        return self._loss(x, z_t, tensors["sigma"], seen, at, by_token.unbind())[0]
-
-    def _loss(
-        self,
-        x: Tokens,
-        z_t: Tokens,
-        sigma: Tensor | None,
-        valid: Valid | None,
-        at: Int[Tensor, "tokens"],
-        by_token: Sequence[Tensor],
-        inputs: Inputs | None = None,
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
-        """Sum and values of the divergence at some tokens, with a weight and `loss_inputs` of each.
-
-        The network reads z_t, or `inputs` in its place.
-        """
-        read = z_t if inputs is None else inputs
-        h = self.backbone.features(read, sigma, valid=valid, at=at)
+    def divergence(self, tensors: Tensors, z_t: Tokens, inputs: Inputs) -> Losses:
+        """The divergence at the tokens of `token_tensors`; the network reads `inputs` in place of z_t."""
+        x, at, by_token = (tensors[name] for name in ("x", "at", "by_token"))
+        h = self.backbone.features(inputs, tensors["sigma"], valid=tensors.get("valid"), at=at)
         ids = torch.stack([x.flatten()[at], z_t.flatten()[at]], 1)
-        dtype = torch.float64 if h.dtype == torch.float64 else torch.float32
-        numbers = [part.to(dtype) for part in by_token]
 
         def log_sum(mu: Tensor, same: Tensor, weight: Tensor, ratio: Tensor, *_: Tensor) -> Any:
             relative = mu * ratio[:, None]
@@ -230,11 +188,12 @@ class UniformDiffusion(UniformTokens):
             marginals = UniformMarginals(self.process.states, ratio, total, *log_mu.exp().unbind(1))
             return weight * self.token_loss(marginals, same, *rest)
 
-        return projection_loss(
+        total, values = projection_loss(
             *(self.backbone.head, self.vocabulary.mask_id, h, ids, loss),
-            *(ids[:, 0] == ids[:, 1], *numbers),
+            *(ids[:, 0] == ids[:, 1], *by_token.unbind()),
             statistic=log_sum,
         )
+        return Losses(total, {"diffusion": spread(values, at, x)})
 
 
 @dataclass(frozen=True)

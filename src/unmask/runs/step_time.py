@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -11,6 +12,7 @@ from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig
 from unmask.randomness import RowStream
 from unmask.runtime.device import resolve_device, resolve_precision
+from unmask.shapes import Batch
 from unmask.training.distributed.process_group import ProcessGroup
 from unmask.training.distributed.single_process import SingleProcess
 from unmask.training.ema import EMA
@@ -71,14 +73,15 @@ def step_seconds(config: RunConfig, vocabulary: int, operations: float) -> float
         method, OPTIMIZERS[training.optimizer](method, training), one, training.clip
     )
     ema = EMA(method, training.ema) if training.ema else None
-    x = torch.arange(rows * config.data.length, device=device) % (vocabulary - 1)
+    x = torch.arange(rows * config.data.length) % (vocabulary - 1)
     x = x.view(rows, -1)  # [rows, length]
-    valid, mean = torch.ones_like(x, dtype=torch.bool), torch.zeros((), device=device)
+    batch = Batch(x, torch.ones_like(x, dtype=torch.bool))
+    mean = torch.zeros((), device=device)
 
     def passes() -> None:
         stream = RowStream(config.seed, 0, range(rows), rows)
         keys = dropout_keys(stream, device)
-        step.add(lambda: method(x, valid, None, stream), keys, x.numel())
+        step.add(partial(method, batch, stream), keys, x.numel())
 
     def update() -> None:
         step.finish(mean, training.lr)

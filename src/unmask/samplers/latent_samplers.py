@@ -72,7 +72,7 @@ class _Latents:
 class _LatentSampler(Sampler):
     """Steps of equal length in time, from noise at t = 1 to code vectors at t = 0."""
 
-    latent = True
+    states = "vectors"
     steps: int = option(256, help="denoising steps")
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class LatentDDIM(_LatentSampler):
 class SimplexBlocks(Sampler):
     """SSD-LM's sampler: blocks from left to right, each step with drawn tokens and fresh noise."""
 
-    latent = blocks = True
+    states = "blocks"
     steps: int = option(256, help="denoising steps of a block")
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
-from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.denoiser import Between, Denoiser
 from unmask.registry import Registry
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -17,11 +17,8 @@ class Sampler(ABC):
     revises: ClassVar[bool] = False  # True if it changes tokens that it has written
     rewrites: ClassVar[bool] = False  # True if it changes revisable tokens of the canvas
     causal: ClassVar[bool] = False  # True if it suits methods that generate from left to right
-    latent: ClassVar[bool] = False  # True if it suits methods that diffuse vectors, and no others
+    states: ClassVar[Between] = "masks"  # it suits the methods with these states, and no others
     token_schedule: ClassVar[bool] = False  # True if it needs a noise schedule of each token
-    uniform: ClassVar[bool] = False  # True if it suits methods with uniform tokens, and no others
-    unrolled: ClassVar[bool] = False  # True if it suits methods that predict from any text
-    blocks: ClassVar[bool] = False  # True if it suits methods that write blocks after a context
     windowed: ClassVar[bool] = False  # True if it generates texts of any length, in windows
 
     @abstractmethod

@@ -29,7 +29,8 @@ class UniformAncestral(Sampler):
     as they are, and the network reads them without noise.
     """
 
-    uniform = revises = exact = True
+    states = "uniform"
+    revises = exact = True
     steps: int = option(128, help="denoising steps")
     grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
 
@@ -68,7 +69,8 @@ class Unrolled(Sampler):
     drawn. The temperature of the options multiplies its own.
     """
 
-    unrolled = revises = True
+    states = "text"
+    revises = True
     steps: int = option(128, help="denoising steps")
     share: float = option(0.3, help="share of the positions that a step draws again")
     sharpness: float = option(0.8, help="temperature of the draws")

@@ -1,7 +1,7 @@
 """Fine-tuning of a sequence classifier: epochs over labelled sentences, with early stopping."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -88,8 +88,7 @@ def fit(
     config = _training_config(settings, examples.steps * settings.epochs)
     one = SingleProcess(ProcessGroup(), method.device, settings.precision)
     step = OptimizerStep(method, NamedAdamW(method, config), one, settings.clip)
-    loss_of = partial(_loss_of, method)
-    graph = GraphStep(step, loss_of) if examples.graphed else None
+    graph = GraphStep(step, method.loss_of) if examples.graphed else None
     epochs = _Epochs(method, score, settings.patience)
     number = 0
     try:
@@ -101,7 +100,7 @@ def fit(
                     lr, size = learning_rate(number, config), len(keys)
                     result = graph.run(tensors, keys, size, lr) if graph else None
                     if result is None:
-                        loss = step.add(partial(loss_of, tensors), keys, size)
+                        loss = step.add(partial(method.loss_of, tensors), keys, size)
                         result = step.finish(loss, lr)
                     total += result[0] * size
                     number += 1
@@ -114,12 +113,6 @@ def fit(
     if not all(map(math.isfinite, losses)):
         raise UnmaskError(f"the training loss is not finite: lower lr, which is {settings.lr}")
     return Fitted(losses, tuple(epochs.scores), number)
-
-
-def _loss_of(method: SequenceClassifier, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-    """The loss of a batch, summed over its rows."""
-    logits = method.logits(tensors["x"], tensors.get("valid"))
-    return method.loss(logits, tensors["targets"]).sum()
 
 
 class _Examples:
@@ -153,7 +146,7 @@ class _Examples:
             x, valid = self.rows.batch(numbers[here], order[here], aligned)
             if valid is None and self.graphed:
                 valid = torch.ones_like(x, dtype=torch.bool)
-            tensors = {"x": x, "targets": self.targets[order[here]]}
+            tensors = {"x": x, "class": self.targets[order[here]]}
             yield tensors | ({} if valid is None else {"valid": valid}), keys[here]
 
 

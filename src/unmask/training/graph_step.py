@@ -3,7 +3,7 @@
 The kernels of a small network take less time than their launches. A graph launches all of them at once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -11,11 +11,13 @@ from torch import Tensor
 
 from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.inference_weights import hooked
+from unmask.methods.method import Losses
 from unmask.runtime.cuda_graphs import CudaGraphs
 from unmask.runtime.device import to_device
+from unmask.shapes import Tensors
 from unmask.training.step import OptimizerStep
 
-LossOf = Callable[[Mapping[str, Tensor]], Tensor]
+LossOf = Callable[[Tensors], Losses]
 
 
 class GraphStep:
@@ -24,15 +26,14 @@ class GraphStep:
     def __init__(self, step: OptimizerStep, loss_of: LossOf) -> None:
         self.step, self.loss_of = step, loss_of
         self.device = step.strategy.device
+        step.method.few_shapes = True
         self._graphs = CudaGraphs()
 
-    def run(
-        self, tensors: Mapping[str, Tensor] | None, keys: Keys, units: int, lr: float
-    ) -> Tensor | None:
+    def run(self, tensors: Tensors, keys: Keys, units: int, lr: float) -> Tensor | None:
         """Takes one step.
 
         Args:
-            tensors: inputs of `loss_of`; None if no graph can compute the loss.
+            tensors: inputs of `loss_of`.
             keys: dropout keys of the rows.
             units: tokens or rows of the batch, over which the loss is a mean.
             lr: the learning rate.
@@ -41,7 +42,7 @@ class GraphStep:
             Loss and gradient norm, [2]; None if no graph can hold the step, which is then not taken.
         """
         # a hook of the head would run only once, when the graph is captured
-        if tensors is None or hooked(self.step.method.backbone.head):
+        if hooked(self.step.method.backbone.head):
             return None
         names = tuple(tensors)
         scalars = torch.tensor([lr, max(1, units)], dtype=torch.float32)

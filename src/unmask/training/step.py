@@ -12,9 +12,10 @@ from torch import Tensor
 
 from unmask.backbones.layers.dropout import Keys, dropout_keys
 from unmask.data.loader import BatchSource
-from unmask.methods.method import Method
+from unmask.methods.method import Losses, Method
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast
+from unmask.shapes import Batch
 from unmask.training.distributed.single_process import SingleProcess
 from unmask.training.health import not_finite
 from unmask.training.optimizer import NamedAdamW, clip_gradients
@@ -30,12 +31,12 @@ class OptimizerStep:
     clip: float
 
     def add(
-        self, loss: Callable[[], Tensor], keys: Keys, units: float | Tensor, last: bool = True
+        self, losses: Callable[[], Losses], keys: Keys, units: float | Tensor, last: bool = True
     ) -> Tensor:
-        """Adds the gradient of `loss() / units`.
+        """Adds the gradient of `losses().total / units`.
 
         Args:
-            loss: computes a sum over rows or tokens.
+            losses: computes the losses of some rows.
             keys: dropout keys of the rows.
             units: divisor of the loss.
             last: False if another micro-batch of the step follows.
@@ -48,7 +49,7 @@ class OptimizerStep:
         try:
             with strategy.accumulating(last):
                 with autocast(strategy.device, strategy.precision):
-                    total = loss()
+                    total = losses().total
                 share = total / units
                 strategy.backward(share)
         finally:
@@ -90,26 +91,24 @@ class TrainStep:
         Returns:
             The share of the mean loss that these rows contribute.
         """
-        x, valid = self.loader.batch(number, self.rows)
-        given = self.loader.given(number, self.rows)
+        batch = Batch(*self.loader.batch(number, self.rows), self.loader.given(number, self.rows))
         device, module = self.step.strategy.device, self.step.strategy.module
         loss = torch.zeros((), device=device)
         for first in range(0, len(self.rows), size):
             here = slice(first, first + size)
             stream = RowStream(self.seed, number, self.rows[here], self.batch)
-            batch = (x[here], valid[here], None if given is None else given[here], stream)
             keys, last = dropout_keys(stream, device), first + size >= len(self.rows)
-            loss += self.step.add(partial(module, *batch), keys, max(1, units), last)
+            losses = partial(module, batch.part(here), stream)
+            loss += self.step.add(losses, keys, max(1, units), last)
         return loss
 
-    def tensors(self, number: int) -> tuple[dict[str, Tensor] | None, Keys]:
+    def tensors(self, number: int) -> tuple[dict[str, Tensor], Keys]:
         """Inputs of the method's `loss_of` for a whole batch, and its dropout keys.
 
         Args:
             number: the number of the batch.
         """
-        x, valid = self.loader.batch(number, self.rows)
-        given = self.loader.given(number, self.rows)
+        batch = Batch(*self.loader.batch(number, self.rows), self.loader.given(number, self.rows))
         stream = RowStream(self.seed, number, self.rows, self.batch)
         keys = dropout_keys(stream, self.step.strategy.device)
-        return self.step.method.loss_tensors(x, valid, given, stream), keys
+        return self.step.method.loss_tensors(batch, stream), keys

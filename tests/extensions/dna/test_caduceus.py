@@ -11,6 +11,7 @@ from unmask.errors import UnmaskError
 from unmask.extensions.dna.backbones.caduceus import Caduceus, strand_sum
 from unmask.extensions.dna.backbones.mamba import BiMamba
 from unmask.methods.method import METHODS
+from unmask.shapes import Batch
 from unmask.vocabulary import Vocabulary
 
 # MASK, PAD, A, C, G, T, N
@@ -103,7 +104,7 @@ def test_losses_of_the_reverse_complement_are_the_same(name):
     for text, there, hidden in ((x, VALID, masked), (other(x), VALID.flip(1), masked.flip(1))):
         ones = torch.ones(len(x), dtype=torch.float64)
         noise = Noise(LEVELS.double() / 5, hidden, ones, 0.0, torch.zeros_like(hidden))
-        losses.append(method.nll(text, there, noise).per_token())
+        losses.append(method.nll(Batch(text, there), noise).per_token())
     torch.testing.assert_close(losses[1].flip(1), losses[0])
     assert losses[0].any()
 

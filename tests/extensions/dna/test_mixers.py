@@ -172,7 +172,7 @@ def test_a_few_steps_of_training_lower_the_loss(name, network):
     x = torch.arange(12).repeat(8, 1) % 4  # a text of one period
     valid = torch.ones_like(x, dtype=torch.bool)
     for step in range(18):
-        loss = method(x, valid, None, RowStream(0, step, range(8), 8)) / x.numel()
+        loss = method(Batch(x, valid), RowStream(0, step, range(8), 8)).total / x.numel()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -23,6 +23,7 @@ import unmask
 from unmask.cli import main
 from unmask.integrations.onnx import export, metadata
 from unmask.model import Model
+from unmask.shapes import Batch
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "onnx_sampler.py"
 
@@ -130,7 +131,7 @@ def test_logits_of_a_causal_file_are_those_of_the_next_token(exported):
     (found,) = session.run(["logits"], {"tokens": read.numpy()})
     costs = -torch.from_numpy(found).log_softmax(-1).gather(-1, x[..., None])[..., 0]
     with torch.no_grad():
-        losses = model.method.nll(x, torch.ones_like(x, dtype=torch.bool), None).per_token()
+        losses = model.method.nll(Batch(x, torch.ones_like(x, dtype=torch.bool)), None).per_token()
     torch.testing.assert_close(costs, losses, rtol=0, atol=1e-4)
 
 

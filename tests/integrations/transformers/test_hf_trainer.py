@@ -28,6 +28,7 @@ from unmask.integrations.transformers.modeling import UnmaskForMaskedLM
 from unmask.methods.mdlm import MDLM
 from unmask.model import Model
 from unmask.randomness import RowStream
+from unmask.shapes import Batch
 from unmask.training.optimizer import learning_rate
 
 STEPS, BATCH = 4, 4
@@ -175,7 +176,7 @@ def test_given_tokens_have_no_loss_and_padding_has_no_effect(config):
     loss = model.eval()(x, seen, labels=labels).loss
     given = torch.arange(10).expand(2, 10) < 9
     noise = model.method.noise(RowStream(config.seed, 0, range(2), 2), ~given)
-    ours = model.method.nll(x, seen.bool(), noise, given=given).total / 2
+    ours = model.method.nll(Batch(x, seen.bool(), given), noise).total / 2
     torch.testing.assert_close(loss, ours)
     other = torch.where(labels == -100, (x + 1) % 256, x)
     assert not torch.equal(model.eval()(other, seen, labels=labels).loss, loss)

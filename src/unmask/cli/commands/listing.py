@@ -110,7 +110,7 @@ def method_facts(name: str) -> dict[str, str]:
 
     kind = METHODS[name]  # raises an error for an unknown method
     can = kind.capabilities
-    uniform = can.uniform or can.unrolled
+    uniform = can.states in ("uniform", "text")
     samplers = [each for each in suitable_samplers(kind) if each != kind.sampler]
     return {
         name: METHODS.summaries()[name],

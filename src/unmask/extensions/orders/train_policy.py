@@ -13,9 +13,9 @@ from unmask.extensions.orders.order_policy import OrderPolicy
 from unmask.extensions.orders.order_training import OrderTraining, Texts, reveal, train_order
 from unmask.generation.sampler_spec import suitable_samplers
 from unmask.likelihood.perplexity import rows_of
-from unmask.methods.method import METHODS, methods_that, targets
+from unmask.methods.method import METHODS, methods_that
 from unmask.randomness import child_seed
-from unmask.shapes import Tokens, Valid
+from unmask.shapes import Tokens, Valid, targets
 
 HELD_OUT = 5  # of five rows one measures the policy, and four train it
 MOST_MEASURED = 64  # held-out rows

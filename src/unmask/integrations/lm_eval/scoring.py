@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import How, Progress, checked, choose_estimator
-from unmask.likelihood.estimators import Batch, OwnBound
+from unmask.likelihood.estimators import CountedBatch, OwnBound
 from unmask.methods.compute.cached_decoding import CausalMethod
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import METHODS, Method, methods_that
@@ -127,15 +127,15 @@ class Scorer:
         draws, counts = torch.arange(len(number)), torch.ones_like(number)
         own = self.estimator if isinstance(self.estimator, OwnBound) else None
         noise = None if own is None else own.noise(targets[number], streams)
-        key = None if own is None or noise is None else own.method.noise_key(noise)
-        if key is not None:
+        if own is not None and noise is not None and own.method.capabilities.time_bound:
+            key = cast(MaskedDiffusion, own.method).noise_key(noise)
             rows = torch.cat([number[:, None], key], 1).numpy()
             _, first, equal = np.unique(rows, axis=0, return_index=True, return_counts=True)
             draws, counts = torch.from_numpy(first), torch.from_numpy(equal)
         for part, count in zip(draws.split(self._batch), counts.split(self._batch), strict=True):
             of = number[part]
-            batch = Batch(
-                x[to_device(of, x.device)],
+            batch = CountedBatch(
+                x[of],
                 torch.ones(len(of), self._length, dtype=torch.bool),
                 given=~targets[of],
             )
@@ -160,6 +160,7 @@ class Scorer:
         found: dict[ScoringRequest, bool] = {}
         for _, some in _chunks(unique, 16 * self._batch):
             x, targets = self._rows(some)
+            x = to_device(x, self._method.device)
             check = (
                 self._greedy_causal if self._method.capabilities.causal else self._greedy_diffusion
             )
@@ -231,13 +232,13 @@ class Scorer:
         return log_p.max(-1)
 
     def _rows(self, requests: Sequence[ScoringRequest]) -> tuple[Tokens, Valid]:
-        """Tokens on the device, with masks behind the targets; and True at the targets."""
+        """Tokens with masks behind the targets, and True at the targets."""
         x = torch.full((len(requests), self._length), self._method.vocabulary.mask_id)
         targets = torch.zeros_like(x, dtype=torch.bool)
         for row, request in enumerate(requests):
             x[row, : len(request.ids)] = torch.tensor(request.ids)
             targets[row, request.given : len(request.ids)] = True
-        return to_device(x, self._method.device), targets
+        return x, targets
 
     def _batches(self, rows: Int[Tensor, "some"], positions: Valid) -> Sequence[Tensor]:
         """Batches of rows; smaller if the rows have many positions to predict."""

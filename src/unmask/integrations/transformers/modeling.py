@@ -27,10 +27,11 @@ from unmask.formats import huggingface
 from unmask.integrations.transformers.configuration import UnmaskConfig
 from unmask.integrations.transformers.generate import generate_rows
 from unmask.integrations.transformers.row_end import Rows, continued
-from unmask.methods.method import METHODS, Method, padding, targets
+from unmask.methods.method import METHODS, Method, padding
 from unmask.model import Model
 from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
+from unmask.shapes import Batch
 from unmask.vocabulary import Vocabulary
 
 IGNORED = -100  # the label of a token without loss
@@ -424,11 +425,12 @@ class UnmaskForMaskedLM(UnmaskPreTrainedModel):
             stream = self.noise.draw(len(x), self.training)
         method = self.method
         draw = method.training_noise if self.training else method.noise
-        noise = draw(stream, targets(valid, given))
+        batch = Batch(x.cpu(), valid, given)
+        noise = draw(stream, batch.scored)
         self.backbone.dropout_keys = dropout_keys(stream, x.device)
         try:
             with self._kernel():
-                total = method.nll(x, valid, noise, given=given).total
+                total = method.nll(batch, noise).total
         finally:
             self.backbone.dropout_keys = None  # the keys belong to these rows only
         loss = total / (max(1, int(scored.sum())) if count is None else count)

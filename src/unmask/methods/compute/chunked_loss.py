@@ -16,7 +16,7 @@ from unmask.diffusion.parameterization import zero_masked
 from unmask.runtime.kernels.availability import kernels_available
 
 # (logsumexp of logits [chunk], logits at `ids` [chunk, ids], further tensors [chunk]) -> loss [chunk]
-RowLoss = Callable[..., Tensor]
+TokenLoss = Callable[..., Tensor]
 # (distributions p [chunk, V], further tensors [chunk]) -> a sum over the vocabulary [chunk], and
 # p times its derivative in p [chunk, V]. On a GPU, zeros may follow the vocabulary in p.
 Statistic = Callable[..., tuple[Tensor, Tensor]]
@@ -30,7 +30,7 @@ def projection_loss(
     mask_id: int | None,
     h: Float[Tensor, "tokens width"],
     ids: Int[Tensor, "tokens chosen"],
-    row_loss: RowLoss,
+    token_loss: TokenLoss,
     *rows: Tensor,
     statistic: Statistic | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"]]:
@@ -41,8 +41,8 @@ def projection_loss(
         mask_id: Token id with probability 0; None for none.
         h: Features.
         ids: Token ids whose logits the loss reads.
-        row_loss: The loss of a token.
-        rows: Further arguments of `row_loss`, one value per token.
+        token_loss: The loss of a token.
+        rows: Further arguments of `token_loss`, one value per token.
         statistic: A sum over the vocabulary that the loss reads in place of the logsumexp. The loss
             then reads log-probabilities in place of logits.
 
@@ -51,7 +51,7 @@ def projection_loss(
     """
     if is_plain(head):
         bias = head.bias if mask_id is None else zero_masked(head.bias, mask_id)
-        return head_loss(h, head.weight, bias, ids, row_loss, *rows, statistic=statistic)
+        return head_loss(h, head.weight, bias, ids, token_loss, *rows, statistic=statistic)
     logits = head(h)
     logits = logits.to(_wide(logits.dtype))
     if mask_id is not None:
@@ -59,7 +59,7 @@ def projection_loss(
     total, chosen = logits.logsumexp(-1), logits.gather(-1, ids)
     if statistic is not None:
         total, chosen = statistic(logits.softmax(-1), *rows)[0], chosen - total[:, None]
-    losses = row_loss(total, chosen, *rows)
+    losses = token_loss(total, chosen, *rows)
     return losses.sum(), losses.detach()
 
 
@@ -68,7 +68,7 @@ def head_loss(
     weight: Float[Tensor, "vocabulary width"],
     bias: Float[Tensor, "vocabulary"],
     ids: Int[Tensor, "tokens chosen"],
-    row_loss: RowLoss,
+    token_loss: TokenLoss,
     *per_token: Tensor,
     chunk: int = 0,
     statistic: Statistic | None = None,
@@ -85,8 +85,8 @@ def head_loss(
         weight: Weight of the vocabulary projection.
         bias: Bias of the vocabulary projection.
         ids: Token ids whose logits the loss reads.
-        row_loss: The loss of a token.
-        per_token: Further arguments of `row_loss`, one value per token.
+        token_loss: The loss of a token.
+        per_token: Further arguments of `token_loss`, one value per token.
         chunk: Tokens of a chunk; 0 chooses by device and vocabulary size.
         statistic: As in `projection_loss`.
 
@@ -96,7 +96,7 @@ def head_loss(
     training = torch.is_grad_enabled() and any(x.requires_grad for x in (h, weight, bias))
     # beside the logits of a statistic are two copies in float32
     chunk = chunk or _chunk(h, weight.shape[0] * (1 if statistic is None else 4))
-    loss = (row_loss, statistic)
+    loss = (token_loss, statistic)
     return _HeadLoss.apply(h, weight, bias, ids, loss, per_token, chunk, training)
 
 
@@ -108,13 +108,13 @@ class _HeadLoss(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor,
         ids: Tensor,
-        loss_and_statistic: tuple[RowLoss, Statistic | None],
+        loss_and_statistic: tuple[TokenLoss, Statistic | None],
         per_token: tuple[Tensor, ...],
         chunk: int,
         training: bool,
     ) -> tuple[Tensor, Tensor]:
         dtype, size = _compute_dtype(h), len(weight)
-        wide, (row_loss, statistic) = _wide(dtype), loss_and_statistic
+        wide, (token_loss, statistic) = _wide(dtype), loss_and_statistic
         weight, bias = _aligned(weight.to(dtype), bias.to(dtype))
         losses = h.new_empty(len(h), dtype=wide)
         if training:
@@ -133,7 +133,7 @@ class _HeadLoss(torch.autograd.Function):
             )
             with torch.set_grad_enabled(training):
                 total, chosen = (x.requires_grad_(training) for x in logits.summary)
-                loss = row_loss(total, chosen, *inputs)
+                loss = token_loss(total, chosen, *inputs)
             losses[part] = loss.detach()
             if training:
                 ones = torch.ones_like(loss)

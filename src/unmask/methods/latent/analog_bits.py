@@ -70,7 +70,7 @@ class AnalogBits(LatentDiffusion):
     def training_terms(self, batch: LatentBatch) -> Terms:
         """Squared error of the estimate, per bit."""
         gamma = batch.gamma_of(self.gammas, batch.noise.t)
-        prediction = self.self_conditioned(self.noised(batch, gamma), gamma, batch)
+        prediction = self.self_conditioned(batch.noised(gamma), gamma, batch)
         return {"diffusion": F.mse_loss(prediction, batch.codes, reduction="none").mean(-1)}
 
     def _by_bits(self, logits: Vectors) -> TokenLogProbs:

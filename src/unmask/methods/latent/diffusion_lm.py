@@ -39,9 +39,8 @@ class DiffusionLM(LatentDiffusion):
         steps: int = 2000  # T of the bound
         variance: str = "posterior"  # of the steps of the bound: posterior | released
         code_lr: float = 1.0  # factor on the learning rate, of the codes
-        clamped: float = (
-            0.0  # up to this time, steps of the bound use the code nearest to the estimate
-        )
+        # up to this time, steps of the bound use the code nearest to the estimate
+        clamped: float = 0.0
 
         def __post_init__(self) -> None:
             if self.width < 1:

@@ -21,7 +21,6 @@ from unmask.methods.latent.vector_method import (
 )
 from unmask.methods.method import METHODS, ParameterGroup
 from unmask.randomness import RowStream
-from unmask.runtime.device import to_device
 from unmask.shapes import Valid
 
 
@@ -112,7 +111,7 @@ class Plaid(LatentDiffusion):
     def training_terms(self, batch: LatentBatch) -> Terms:
         """The bound, in one pass of the network: a row has a diffusion or a reconstruction term."""
         noise, codes = batch.noise, batch.codes
-        t, start = batch.by_row(noise.t)[:, 0], to_device(noise.start, codes.device)[:, None]
+        t, start = batch.by_row(noise.t)[:, 0], noise.start[:, None]
         losses: list[Tensor] = []  # of the rows, as soon as they are known
 
         def squared(gradient: Tensor) -> Tensor:
@@ -120,7 +119,7 @@ class Plaid(LatentDiffusion):
             return gradient * 2 * losses[0].to(gradient)
 
         gamma, slope = self.gammas.gamma_and_slope(t, squared if torch.is_grad_enabled() else None)
-        prediction = self.self_conditioned(self.noised(batch, gamma), gamma, batch)
+        prediction = self.self_conditioned(batch.noised(gamma), gamma, batch)
         error = (codes - self.estimate(prediction)).square().sum(-1)
         importance = batch.by_row(noise.importance)
         diffusion = (slope * torch.exp(-gamma))[:, None] / 2 * error

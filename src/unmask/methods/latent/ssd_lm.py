@@ -1,17 +1,17 @@
 """SSD-LM (arXiv 2210.17432): diffusion on the simplex of tokens, block by block after a context."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from unmask.diffusion.gaussian import CosineSignal, GaussianNoise, noised
+from unmask.diffusion.gaussian import CosineSignal, GaussianNoise, noised, uniform_times
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import projection_loss
+from unmask.methods.compute.token_tensors import spread
 from unmask.methods.latent.vector_method import (
     FixedCodes,
     LatentDenoiser,
@@ -19,13 +19,11 @@ from unmask.methods.latent.vector_method import (
     TokenLogProbs,
     VectorMethod,
     Vectors,
-    uniform_times,
 )
 from unmask.methods.masked_diffusion import cross_entropy
-from unmask.methods.method import METHODS, Losses, spread, targets
+from unmask.methods.method import METHODS, Losses
 from unmask.randomness import RowStream, stream_keys
-from unmask.runtime.device import to_device
-from unmask.shapes import Tokens, Valid
+from unmask.shapes import Batch, Tensors, Tokens, Valid
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class SSDLM(VectorMethod):
     """Diffusion of simplex codes in blocks after a context, trained with a cross-entropy."""
 
     certificate = "none"
-    capabilities = replace(VectorMethod.capabilities, infill=False, blocks=True, score=False)
+    capabilities = replace(VectorMethod.capabilities, infill=False, states="blocks", score=False)
     noise_schedule = "cosine"
     loss_weight = "cross-entropy"
     sampler = "simplex_blocks"
@@ -48,9 +46,8 @@ class SSDLM(VectorMethod):
     @dataclass(frozen=True)
     class Config:
         block: int = 25  # tokens of a block
-        scale: float = (
-            5.0  # K of the codes K (2 one-hot - 1); a larger vocabulary needs a larger one
-        )
+        # K of the codes K (2 one-hot - 1); a larger vocabulary needs a larger one
+        scale: float = 5.0
 
         def __post_init__(self) -> None:
             if self.block < 1:
@@ -102,46 +99,20 @@ class SSDLM(VectorMethod):
         importance = count.double() / (window & valid).sum(1).clamp(min=1)
         return BlockNoise(uniform_times(stream), importance, stream_keys(stream, "gaussian"), block)
 
-    def nll(
-        self,
-        x: Tokens,
-        valid: Valid,
-        noise: RowNoise | None,
-        full_bound: bool = False,
-        given: Valid | None = None,
-    ) -> Losses:
-        """The loss at the tokens of a block. The network sees the tokens before it, and none behind it.
-
-        This method has no bound: with `full_bound` it is the same loss.
-        """
-        assert isinstance(noise, BlockNoise)
-        tensors = self._tensors(x, valid, given, noise)
-        moved = {name: to_device(part, x.device) for name, part in tensors.items()}
-        total, values, at = self._block_loss(moved)
-        return Losses(total, {"diffusion": spread(values, at, x)})
-
-    def loss_tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, stream: RowStream
-    ) -> dict[str, Tensor] | None:
-        return self._tensors(x, valid, given, self.noise(stream, targets(valid, given)))
-
-    def loss_of(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        return self._block_loss(tensors)[0]
-
-    def _tensors(
-        self, x: Tokens, valid: Valid, given: Valid | None, noise: BlockNoise
+    def tensors_of(
+        self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
     ) -> dict[str, Tensor]:
-        """Inputs of `_block_loss`: True at tokens that the network sees, at known ones, at those of the loss."""
-        columns, block = torch.arange(valid.shape[1]), noise.block[:, None]
-        known = (columns < block).to(valid.device)
-        known = known if given is None else given | known
-        seen = valid & (columns < block + self.config.block).to(valid.device)
-        return {"x": x, **vars(noise), "seen": seen, "known": known, "scored": seen & ~known}
+        """True at tokens that the network sees, at known ones, and at those of the loss, which has no bound."""
+        assert isinstance(noise, BlockNoise)
+        columns, block = torch.arange(batch.x.shape[1]), noise.block[:, None]
+        known = columns < block
+        known = known if batch.given is None else batch.given | known
+        seen = batch.valid & (columns < block + self.config.block)
+        drawn = {"x": batch.x, **vars(noise)}
+        return {**drawn, "seen": seen, "known": known, "scored": seen & ~known}
 
-    def _block_loss(
-        self, tensors: Mapping[str, Tensor]
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, "tokens"], Int64[Tensor, "tokens"]]:
-        """Sum and values of the cross-entropy at the tokens of the blocks, and their indices.
+    def loss_of(self, tensors: Tensors) -> Losses:
+        """The cross-entropy at the tokens of the blocks. The network sees no token behind a block.
 
         Vectors [rows, block, vocabulary] are large, so only those of the block are computed.
         """
@@ -167,7 +138,7 @@ class SSDLM(VectorMethod):
                 *(self.backbone.head, self.vocabulary.mask_id, h, x.flatten()[at][:, None]),
                 *(cross_entropy, weight.flatten().to(codes.dtype)),
             )
-        return total, values, at
+        return Losses(total, {"diffusion": spread(values, at, x)})
 
     def denoiser(self) -> "BlockDenoiser":
         return BlockDenoiser(self)

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.layers.transformer_block import zero_linear
 from unmask.diffusion.gaussian import GammaSchedule, signal
 from unmask.methods.method import Capabilities, Method
-from unmask.randomness import RowStream
 from unmask.runtime.device import to_device
 from unmask.shapes import At, LogProbabilities, Times, Tokens, Valid
 
@@ -39,10 +38,9 @@ class FixedCodes(nn.Module):
 class VectorMethod(Method):
     """A method that diffuses code vectors: codes, noise schedule, and a network between adapter and head."""
 
-    capabilities = Capabilities(latent=True, noise_level=True)
-    self_conditioning: float = (
-        0.0  # share of the training rows whose network input has a first estimate
-    )
+    capabilities = Capabilities(states="vectors", noise_level=True)
+    # share of the training rows whose network input has a first estimate
+    self_conditioning: float = 0.0
 
     def __init__(self, config: Any, *parts: Any) -> None:
         super().__init__(config, *parts)
@@ -244,8 +242,3 @@ def full_precision(like: Tensor) -> AbstractContextManager[None]:
 def by_row(gamma: Float[Tensor, "rows"]) -> Float[Tensor, "rows 1 1"]:
     """A value of each row, as it multiplies vectors."""
     return gamma[:, None, None]
-
-
-def uniform_times(stream: RowStream) -> Float64[Tensor, "rows"]:
-    """Uniform times in [0, 1), stratified over the rows."""
-    return (stream.strata() + stream.uniform("time", 1)[:, 0]) / stream.total
