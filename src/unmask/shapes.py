@@ -38,6 +38,23 @@ def targets(valid: Valid, given: Valid | None) -> Valid:
     return valid if given is None else valid & ~given
 
 
+def last_of(places: Valid) -> Valid:
+    """True at the last of the positions of each row.
+
+    Args:
+        places: True at the positions.
+
+    Returns:
+        A mask with at most one position per row.
+
+    Example:
+        >>> last_of(torch.tensor([[True, True, False], [False, False, False]]))
+        tensor([[False,  True, False],
+                [False, False, False]])
+    """
+    return places & (places.flip(1).cumsum(1).flip(1) == 1)
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rows of tokens, on the CPU. `given` tokens condition the others and cost nothing.

@@ -15,13 +15,12 @@ from unmask.config.components import build_method
 from unmask.config.run_config import resolve
 from unmask.data.load import rows_from
 from unmask.data.tokenizers.characters import CharacterTokenizer
-from unmask.diffusion.process import last_of
 from unmask.errors import UnmaskError
 from unmask.likelihood.estimate import nats_by_row
 from unmask.methods.method import Serving
 from unmask.model import Model
 from unmask.randomness import RowStream
-from unmask.shapes import Batch, targets
+from unmask.shapes import Batch, last_of, targets
 
 PAIRS = [("ab", "xyz"), ("c", "y"), ("bacb", "zzyx"), ("aa", "xy")]
 SOURCES = [source for source, _ in PAIRS]

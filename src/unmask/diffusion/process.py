@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unmask.shapes import PerToken, Valid
+from unmask.shapes import PerToken
 
 Distributions = Float[Tensor, "tokens vocabulary"]
 
@@ -77,20 +77,3 @@ class UniformProcess:
         log_p = log_p.scatter_add(1, z_t[:, None], stays.expand(len(mu), 1))
         log_p[:, self.mask_id] = -torch.inf
         return log_p.log_softmax(-1)
-
-
-def last_of(places: Valid) -> Valid:
-    """True at the last of the positions of each row.
-
-    Args:
-        places: True at the positions.
-
-    Returns:
-        A mask with at most one position per row.
-
-    Example:
-        >>> last_of(torch.tensor([[True, True, False], [False, False, False]]))
-        tensor([[False,  True, False],
-                [False, False, False]])
-    """
-    return places & (places.flip(1).cumsum(1).flip(1) == 1)

@@ -12,7 +12,7 @@ from unmask.backbones.backbone import Backbone
 from unmask.backbones.layers.state import SourceState, State
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.parameterization import subs_log_probs
-from unmask.diffusion.process import last_of, q_sample
+from unmask.diffusion.process import q_sample
 from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, RowNoise, TimeSampler
 from unmask.methods.compute.chunked_loss import TokenLoss, projection_loss
@@ -23,7 +23,7 @@ from unmask.methods.method import Capabilities, Losses, Method, check_lengths
 from unmask.randomness import RowStream
 from unmask.runtime.cuda_graphs import CudaGraphs
 from unmask.runtime.device import to_device
-from unmask.shapes import At, Batch, LogProbabilities, Tensors, Tokens, Valid
+from unmask.shapes import At, Batch, LogProbabilities, Tensors, Tokens, Valid, last_of
 from unmask.vocabulary import Vocabulary
 
 LARGEST_SIGMA = 20.0  # alpha = 2e-9; without the limit sigma(1) can be infinite

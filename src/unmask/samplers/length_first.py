@@ -7,12 +7,11 @@ import torch
 
 from unmask.diffusion.categorical import draw
 from unmask.diffusion.denoiser import Denoiser, LengthDenoiser
-from unmask.diffusion.process import last_of
 from unmask.samplers.core.canvas import Canvas, Frame, shown
 from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.sampler import Sampler
-from unmask.shapes import Places
+from unmask.shapes import Places, last_of
 
 
 @dataclass(frozen=True)

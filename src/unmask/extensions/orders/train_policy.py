@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from unmask.bundle import Bundle
-from unmask.diffusion.process import last_of
 from unmask.errors import UnmaskError
 from unmask.extensions.orders.order_policy import OrderPolicy
 from unmask.extensions.orders.order_training import OrderTraining, Texts, reveal, train_order
@@ -15,7 +14,7 @@ from unmask.generation.sampler_spec import suitable_samplers
 from unmask.likelihood.perplexity import rows_of
 from unmask.methods.method import METHODS, methods_that
 from unmask.randomness import child_seed
-from unmask.shapes import Tokens, Valid, targets
+from unmask.shapes import Tokens, Valid, last_of, targets
 
 HELD_OUT = 5  # of five rows one measures the policy, and four train it
 MOST_MEASURED = 64  # held-out rows
