@@ -153,6 +153,7 @@ class _Compiler:
             return None
         part = self._part(name)
         # only references that can come again below this one change what it stands for
+        self._budget.charge("steps", 10 + 4 * len(seen), _SUBJECT)
         again = {one: count for one, count in seen.items() if one in self._below(name)}
         key = name, tuple(sorted(again.items()))
         if key not in self._definitions:
