@@ -104,6 +104,7 @@ class Language:
         x, masked = _pairs(self.sequences, self.masks)
         pairs, times = len(x), len(t)
         x, masked = x.repeat_interleave(times, 0), masked.repeat_interleave(times, 0)
+        method.few_shapes = True  # the tensors of a CUDA graph
         noise = Noise(
             t.repeat(pairs), masked, importance.repeat(pairs), 0.0, torch.zeros_like(masked)
         )
@@ -154,9 +155,7 @@ def table_method(
     kind = METHODS[name]
     config = kind.Config(**fields)
     sampler = TIME_SAMPLERS.build(times) if isinstance(times, str) else times
-    method = kind(config, backbone, language.vocabulary, schedule, sampler).eval()
-    method.few_shapes = True  # the tensors of a CUDA graph
-    return method
+    return kind(config, backbone, language.vocabulary, schedule, sampler).eval()
 
 
 def times_of(method: Method, nodes: int = 64) -> tuple[Tensor, Tensor]:

@@ -155,9 +155,9 @@ def test_draws_of_a_request_share_strata(monkeypatch):
     method, counts = small_method("mdlm"), []
     nll = method.nll
 
-    def counting(x, valid, noise, **others):
+    def counting(batch, noise, **others):
         counts.extend(noise.masked.sum(1).tolist())
-        return nll(x, valid, noise, **others)
+        return nll(batch, noise, **others)
 
     monkeypatch.setattr(method, "nll", counting)
     Scorer(method, 8, draws=5, batch=3).log_p([ScoringRequest((3, 1, 4, 1, 5, 9), 1)])
@@ -172,11 +172,14 @@ def test_equal_masks_are_computed_once(name, rows, monkeypatch):
     method, batches = small_method(name), []
     questions = [ScoringRequest((3, 1, 4, 1, 5)[:end], 2) for end in (3, 4, 5)]
     with monkeypatch.context() as patch:
-        patch.setattr(type(method), "noise_key", lambda self, noise: None)  # no draws are equal
+        apart = lambda self, noise: torch.arange(len(noise.t))[:, None].double()  # noqa: E731
+        patch.setattr(type(method), "noise_key", apart)  # no draws are equal
         expected = Scorer(method, 12).log_p(questions)
     nll = method.nll
     monkeypatch.setattr(
-        method, "nll", lambda x, *rest, **others: batches.append(len(x)) or nll(x, *rest, **others)
+        method,
+        "nll",
+        lambda one, *rest, **others: batches.append(len(one.x)) or nll(one, *rest, **others),
     )
     shares: list[float] = []
     assert Scorer(method, 12, batch=4).log_p(questions, shares.append) == pytest.approx(expected)
