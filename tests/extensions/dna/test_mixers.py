@@ -16,6 +16,7 @@ from unmask.extensions.dna.backbones.mamba import BiMamba, Mamba
 from unmask.methods.method import METHODS, Method
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast, emulation
+from unmask.shapes import Batch
 from unmask.training.optimizer import NamedAdamW
 from unmask.training.training_config import TrainingConfig
 from unmask.vocabulary import Vocabulary
