@@ -135,7 +135,7 @@ def nested(levels: int) -> dict:
 
 def test_shared_definitions_are_compiled_once():
     costs = []
-    for levels in (30, 60):
+    for levels in (24, 48):
         budget = Budget()
         schema = doubling(levels, lambda part: {"anyOf": [part, part]})
         assert json_schema(schema, budget).accepts(b"null")

@@ -22,7 +22,7 @@ from unmask.errors import UnmaskError
 
 DEPTH = 3  # nested objects and arrays of a value without a schema, and of a recursive reference
 MOST_NESTED = 200  # levels of a schema as JSON
-MOST_VALUES = 130  # schemas inside schemas, references included
+MOST_VALUES = 100  # schemas inside schemas, references included
 MOST_ITEMS = 1024  # of minItems, maxItems, minLength and maxLength
 _SUBJECT = "the JSON schema"
 _STRING_CHARACTER = r'(?:[^"\\\x00-\x1f\x7f]|\\["\\/bfnrt])'

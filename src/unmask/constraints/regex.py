@@ -10,13 +10,14 @@ from functools import lru_cache
 from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
-from unmask.constraints.budget import MOST_LEVELS, Budget, check_levels
+from unmask.constraints.budget import Budget, check_levels
 from unmask.constraints.byte_automaton import ByteMachine
 from unmask.constraints.character_sets import edges_of
 from unmask.constraints.expression import EMPTY, Chain, Characters, Expression, Repeat, either, text
 from unmask.constraints.nondeterministic import automaton
 from unmask.errors import UnmaskError
 
+MOST_GROUPS = 100  # nested groups
 _SUBJECT = "the regular expression"
 _SET_STEPS = 5000  # of a set of characters, which is found among all characters
 _ONE_CHARACTER = (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN)
@@ -68,7 +69,7 @@ def expression(pattern: str, budget: Budget) -> Expression:
     except (re.error, OverflowError) as error:
         raise UnmaskError(f"the regular expression {pattern!r} is not valid: {error}") from None
     except RecursionError:
-        check_levels(MOST_LEVELS + 1)
+        check_levels(MOST_GROUPS + 1, MOST_GROUPS)
         raise
     return _Converter(budget).chain(parsed, parsed.state.flags, True, True, 0)
 
@@ -82,7 +83,7 @@ class _Converter:
 
     def chain(self, nodes: Any, flags: int, first: bool, last: bool, depth: int) -> Expression:
         """A sequence of nodes. `first` and `last`: it touches the outer ends of the pattern."""
-        check_levels(depth)
+        check_levels(depth, MOST_GROUPS)
         nodes = list(nodes)
         self._budget.charge("steps", len(nodes), _SUBJECT)
         solid = [i for i, (op, _) in enumerate(nodes) if op is not _constants.AT]
