@@ -52,7 +52,7 @@ def check(built, asked: list[Call]) -> None:
     found = built.together(asked)
     for call, h in zip(asked, found, strict=True):
         assert torch.equal(built.together([call])[0], h)
-        torch.testing.assert_close(h, built.features(call.tokens, call.condition))
+        torch.testing.assert_close(h, built.features(call.inputs, call.condition))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,12 +69,12 @@ def test_some_tokens_of_packed_calls_equal_calls_alone(name):
     timed = name == "timed"
     built = network("dit", time_conditioning=True) if timed else network(name)
     asked = [
-        call._replace(at=torch.arange(0, call.tokens.numel(), 5).flip(0)) for call in calls(timed)
+        call._replace(at=torch.arange(0, call.inputs.numel(), 5).flip(0)) for call in calls(timed)
     ]
     found = built.together(asked)
     for call, h in zip(asked, found, strict=True):
         assert torch.equal(built.together([call])[0], h)
-        whole = built.features(call.tokens, call.condition).flatten(0, 1)
+        whole = built.features(call.inputs, call.condition).flatten(0, 1)
         torch.testing.assert_close(h, whole[call.at])
 
 

@@ -33,13 +33,12 @@ class BothStrands(Backbone):
         for name in ("weight", "bias"):
             register_parametrization(self.head, name, Paired(self.partner), unsafe=True)
 
-    def features(
-        self, inputs, condition=None, *, valid=None, positions=None, rule=None, state=None, at=None
-    ):
+    def compute(self, call):
+        inputs, valid = call.inputs, call.valid
         mirrored = self.partner.to(inputs.device)[inputs].flip(1)
         other = self.strand(mirrored, None if valid is None else valid.flip(1))
         x = torch.cat([self.strand(inputs, valid), other.flip(1)], -1)
-        return x if at is None else x.flatten(0, 1)[at]
+        return x if call.at is None else x.flatten(0, 1)[call.at]
 
     def strand(self, ids, valid):
         """Features of one strand."""

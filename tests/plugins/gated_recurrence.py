@@ -32,10 +32,8 @@ class GatedRecurrence(Backbone):
     def new_state(self, rows, capacity):
         return RecurrentState()  # one vector for each layer and row, at any length of the text
 
-    def features(
-        self, inputs, condition=None, *, valid=None, positions=None, rule=None, state=None, at=None
-    ):
-        x = self.embedding(inputs)
+    def compute(self, call):
+        x, valid, state = self.embedding(call.inputs), call.valid, call.state
         memory = {} if state is None else state.layers
         for layer, block in enumerate(self.blocks):
             gate, candidate = block(x).chunk(2, -1)
@@ -45,9 +43,9 @@ class GatedRecurrence(Backbone):
                 y = y + scan(gate.flip(1), candidate.flip(1), {}, layer).flip(1)
             x = x + y
         if state is not None:
-            state.advance(inputs.shape[1])
+            state.advance(x.shape[1])
         x = self.norm(x)
-        return x if at is None else x.flatten(0, 1)[at]
+        return x if call.at is None else x.flatten(0, 1)[call.at]
 
 
 def scan(gate, candidate, memory, layer):

@@ -32,9 +32,8 @@ class TwoReaders(Backbone):
         self.norm = nn.LayerNorm(config.width)
         self.head = nn.Linear(config.width, vocabulary.size)
 
-    def features(
-        self, inputs, condition=None, *, valid=None, positions=None, rule=None, state=None, at=None
-    ):
+    def compute(self, call):
+        inputs, valid = call.inputs, call.valid
         place = torch.arange(inputs.shape[1], device=inputs.device)
         memory = x = self.embedding(inputs) + self.places(place)
         ends = (inputs == self.eos_id).long()
@@ -47,4 +46,4 @@ class TwoReaders(Backbone):
         for layer in self.decoder:
             x = layer(x, memory, tgt_key_padding_mask=~target, memory_key_padding_mask=~source)
         x = self.norm(x)
-        return x if at is None else x.flatten(0, 1)[at]
+        return x if call.at is None else x.flatten(0, 1)[call.at]

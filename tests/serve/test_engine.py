@@ -410,7 +410,7 @@ def test_a_failed_call_does_not_fail_the_other_jobs_of_its_batch(engine, models,
     real = type(backbone).together
 
     def fails(self, calls):
-        if any(call.tokens.shape[1] == 13 for call in calls):
+        if any(call.inputs.shape[1] == 13 for call in calls):
             raise RuntimeError("no memory left")
         return real(self, calls)
 
@@ -452,7 +452,7 @@ def test_a_call_of_many_rows_is_computed_in_parts_with_the_same_bits(models, mon
     real = batching.packed_pass
 
     def recorded(method, calls):
-        sizes.append(sum(call.tokens.numel() for call in calls))
+        sizes.append(sum(call.inputs.numel() for call in calls))
         return real(method, calls)
 
     monkeypatch.setattr(batching, "packed_pass", recorded)
@@ -472,11 +472,11 @@ def test_parts_of_a_call_keep_the_order_of_its_tokens():
     whole = Call(tokens, torch.arange(6.0), at=at)
     parts = list(row_parts(whole, 8))
     assert [len(part.call.at) for part in parts] == [2, 2, 1]
-    results = [part.call.tokens.flatten()[part.call.at] for part in parts]
+    results = [part.call.inputs.flatten()[part.call.at] for part in parts]
     assert joined(parts, results).tolist() == at.tolist()
     assert parts[1].call.condition.tolist() == [2, 3]
     parts = list(row_parts(whole._replace(at=None), 11))
-    assert torch.equal(joined(parts, [part.call.tokens for part in parts]), tokens)
+    assert torch.equal(joined(parts, [part.call.inputs for part in parts]), tokens)
     for one in (whole._replace(at=at[:0]), whole._replace(state=object())):
         (only,) = row_parts(one, 4)
         assert only.call is one

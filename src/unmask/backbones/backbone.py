@@ -1,6 +1,6 @@
 """Interface of the networks: features of a sequence, and logits at chosen positions."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -48,11 +48,23 @@ class Backbone(InferenceWeights, ABC):
         super().__init__()
         self.config = config  # the backbone's own Config
 
-    @abstractmethod
+    def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
+        """The network without its head: features of the inputs of a call.
+
+        Each network defines it. Callers use `features`.
+
+        Args:
+            call: The arguments of `features`.
+
+        Returns:
+            Features [rows, length, width], or [tokens, width] with `call.at`.
+        """
+        raise NotImplementedError
+
     def features(
         self,
         inputs: Inputs,
-        condition: Float[Tensor, "rows"] | None = None,
+        condition: Float[Tensor, "#rows"] | None = None,
         *,
         valid: Bool[Tensor, "rows length"] | None = None,
         positions: Int[Tensor, "length"] | None = None,
@@ -74,6 +86,7 @@ class Backbone(InferenceWeights, ABC):
         Returns:
             Features [rows, length, width], or [tokens, width] with `at`.
         """
+        return self.compute(Call(inputs, condition, positions, state, at, valid, rule))
 
     def hidden(
         self,
@@ -168,10 +181,7 @@ class Backbone(InferenceWeights, ABC):
         Returns:
             The features of each call.
         """
-        return [
-            self.features(tokens, condition, positions=positions, state=state, at=at)
-            for tokens, condition, positions, state, at in calls
-        ]
+        return [self.compute(call) for call in calls]
 
     def keys(self, inputs: Inputs) -> Keys | None:
         """Dropout keys of the rows of a batch.

@@ -9,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import BACKBONES, Backbone
-from unmask.backbones.layers.attention import AttentionInputs, AttentionRule, attention_inputs
+from unmask.backbones.layers.attention import AttentionInputs
 from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
-from unmask.backbones.layers.state import GraphKVState, State
+from unmask.backbones.layers.state import GraphKVState
 from unmask.backbones.layers.transformer_block import (
     NORMS,
     Block,
@@ -42,26 +42,14 @@ class Causal(Backbone):
         self.norm = NORMS[config.norm](config.width)
         self.head = head(config, self.embedding)
 
-    def features(
-        self,
-        inputs: Inputs,
-        condition: Tensor | None = None,
-        *,
-        valid: Tensor | None = None,
-        positions: Tensor | None = None,
-        rule: AttentionRule | None = None,
-        state: State | None = None,
-        at: Int[Tensor, "tokens"] | None = None,
-    ) -> Float[Tensor, "*tokens width"]:
-        """Features of the inputs. With a state, `inputs` are the tokens after those in its cache."""
-        head_width = self.config.width // self.config.heads
-        attention = attention_inputs(
-            inputs.shape[1], head_width, inputs.device, valid, positions, rule, state, causal=True
-        )
+    def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
+        """Features of the inputs. With a state, the inputs are the tokens after those in its cache."""
+        inputs, state = call.inputs, call.state
+        attention = call.attention(self.config.width // self.config.heads, causal=True)
         # uncompiled: a growing cache has a new shape in every call, and each would be compiled
         grows = state is not None and not isinstance(state, GraphKVState)
         trunk = partial(Causal.trunk, self) if grows else self.trunk
-        h = trunk(inputs, attention, self.keys(inputs), at=at)
+        h = trunk(inputs, attention, self.keys(inputs), at=call.at)
         if state is not None:
             state.advance(inputs.shape[1])
         return h
@@ -72,7 +60,7 @@ class Causal(Backbone):
         h = packed.unpack(Causal.trunk(self, packed.tokens, packed.attention, None, packed.at))
         for call in calls:
             if call.state is not None:
-                call.state.advance(call.tokens.shape[1])
+                call.state.advance(call.inputs.shape[1])
         return h
 
     def trunk(

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES, Backbone
-from unmask.backbones.layers.attention import AttentionInputs, AttentionRule, attention_inputs
+from unmask.backbones.layers.attention import AttentionInputs
 from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.ops import EPS, modulate, taken
 from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
-from unmask.backbones.layers.state import State
 from unmask.backbones.layers.transformer_block import (
     NORMS,
     Block,
@@ -89,27 +88,19 @@ class DiT(Backbone):
         self.modulation = zero_linear(config.condition_width, 2 * config.width)
         self.head = head(config, self.embedding)
 
-    def features(
-        self,
-        inputs: Inputs,
-        condition: Tensor | None = None,
-        *,
-        valid: Tensor | None = None,
-        positions: Tensor | None = None,
-        rule: AttentionRule | None = None,
-        state: State | None = None,
-        at: Int[Tensor, "tokens"] | None = None,
-    ) -> Float[Tensor, "*tokens width"]:
+    def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
         """Features of the inputs. `condition` is sigma; without time conditioning, sigma = 0 is used."""
+        condition = self.noise_of(call)
+        attention = call.attention(self.config.width // self.config.heads)
+        return self.trunk(call.inputs, condition, attention, self.keys(call.inputs), at=call.at)
+
+    def noise_of(self, call: Call) -> Tensor | None:
+        """The noise levels of a call; None if the frozen weights contain the modulation by sigma = 0."""
         if self.usable and not self.time_conditioning:
-            condition = None
-        elif condition is None or not self.time_conditioning:
-            condition = torch.zeros(1, device=inputs.device)
-        head_width = self.config.width // self.config.heads
-        attention = attention_inputs(
-            inputs.shape[1], head_width, inputs.device, valid, positions, rule, state
-        )
-        return self.trunk(inputs, condition, attention, self.keys(inputs), at=at)
+            return None
+        if call.condition is None or not self.time_conditioning:
+            return torch.zeros(1, device=call.inputs.device)
+        return call.condition
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """Features of several calls, from one forward pass."""

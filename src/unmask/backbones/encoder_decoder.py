@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.dit import DiT
 from unmask.backbones.layers.attention import (
-    AttentionRule,
     CrossAttentionInputs,
     Rotation,
     attention_inputs,
@@ -20,11 +19,10 @@ from unmask.backbones.layers.attention import (
 )
 from unmask.backbones.layers.cross_attention import CrossBlock
 from unmask.backbones.layers.packed_batch import Call
-from unmask.backbones.layers.state import GraphKVState, KVState, Source, SourceState, State
+from unmask.backbones.layers.state import GraphKVState, KVState, Source, SourceState
 from unmask.backbones.layers.transformer_block import NORMS, Block, zero_linear
 from unmask.errors import UnmaskError
 from unmask.options import option
-from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
 _LARGEST = 2**20  # limit for untrusted files
@@ -101,32 +99,20 @@ class EncoderDecoder(DiT):
         """
         return SourceState(self._encoded(inputs, valid)[0])
 
-    def features(
-        self,
-        inputs: Inputs,
-        condition: Tensor | None = None,
-        *,
-        valid: Tensor | None = None,
-        positions: Tensor | None = None,
-        rule: AttentionRule | None = None,
-        state: State | None = None,
-        at: Int[Tensor, "tokens"] | None = None,
-    ) -> Float[Tensor, "*tokens width"]:
+    def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
         """Features of the inputs: those of the decoder, and those of the encoder at the source.
 
         A state holds the encoded sources. Without it the call encodes them. With a state, only the
         features of the target are defined. A causal decoder also has its KV cache in the state.
         """
-        if rule is not None or inputs.ndim != 2:
+        inputs, valid, state = call.inputs, call.valid, call.state
+        if call.rule is not None or inputs.ndim != 2:
             raise UnmaskError(
                 "an encoder with a decoder reads tokens, without an attention rule: set backbone dit"
             )
-        if self.usable and not self.time_conditioning:
-            condition = None
-        elif condition is None or not self.time_conditioning:
-            condition = torch.zeros(1, device=inputs.device)
+        condition = self.noise_of(call)
         if isinstance(state, KVState):
-            return self._next(inputs, condition, positions, state, at)
+            return self._next(inputs, condition, call.positions, state, call.at)
         memory = None
         if isinstance(state, SourceState):
             source, columns = state.source, state.columns
@@ -151,7 +137,7 @@ class EncoderDecoder(DiT):
         cross = CrossAttentionInputs(source, attention.rotation)
         attention = attention._replace(mask=seen, cross=cross)
         h = self.trunk(tokens, condition, attention, self.keys(inputs), at=None)
-        return _by_column(memory, h, source.start, length, at)
+        return _by_column(memory, h, source.start, length, call.at)
 
     def _encoded(self, inputs: Tensor, valid: Tensor | None) -> tuple[Source, Tensor]:
         """The encoded sources of rows, and the output of the encoder."""
@@ -206,7 +192,7 @@ class EncoderDecoder(DiT):
         mask = (attention.mask & (key >= source.start[:, None, None, None])) | own
         rotation = Rotation.at(positions - source.start[:, None], width)
         attention = attention._replace(mask=mask, cross=CrossAttentionInputs(source, rotation))
-        # uncompiled, as in `Causal.features`
+        # uncompiled, as in `Causal.compute`
         grows = not isinstance(state, GraphKVState)
         trunk = partial(DiT.trunk, self) if grows else self.trunk
         h = trunk(inputs, condition, attention, self.keys(inputs), at=at)

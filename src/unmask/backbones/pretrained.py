@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -13,14 +13,12 @@ from torch.utils.checkpoint import checkpoint
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.layers.attention import (
     AttentionInputs,
-    AttentionRule,
     Features,
-    attention_inputs,
 )
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.inference_weights import Compilable
 from unmask.backbones.layers.ops import attend, taken
-from unmask.backbones.layers.state import State
+from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
 from unmask.errors import UnmaskError
 from unmask.options import option
@@ -116,33 +114,15 @@ class PretrainedTransformer(Backbone):
         self.apply(_init_weights)
         self.head = zero_linear(config.width, vocabulary.size)
 
-    def features(
-        self,
-        inputs: Inputs,
-        condition: Tensor | None = None,
-        *,
-        valid: Tensor | None = None,
-        positions: Tensor | None = None,
-        rule: AttentionRule | None = None,
-        state: State | None = None,
-        at: Int[Tensor, "tokens"] | None = None,
-    ) -> Float[Tensor, "*tokens width"]:
+    def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
         """Features of the inputs. This network ignores `condition`, the noise level."""
-        x = self.encoded(inputs, valid, positions, rule, state)
-        return self.last(x if at is None else taken(x, at))
+        x = self.encoded(call)
+        return self.last(x if call.at is None else taken(x, call.at))
 
-    def encoded(
-        self,
-        inputs: Inputs,
-        valid: Tensor | None = None,
-        positions: Tensor | None = None,
-        rule: AttentionRule | None = None,
-        state: State | None = None,
-        segments: Tensor | None = None,
-    ) -> Features:
-        """Output of the last block for all tokens; the arguments are those of `features`."""
+    def encoded(self, call: Call, segments: Tensor | None = None) -> Features:
+        """Output of the last block for all tokens."""
+        inputs, state, position_ids = call.inputs, call.state, call.positions
         length, start = inputs.shape[1], state.length if state else 0
-        position_ids = positions
         if position_ids is None:
             if start + length > self.config.positions:
                 raise UnmaskError(
@@ -150,8 +130,7 @@ class PretrainedTransformer(Backbone):
                     f"{self.config.positions} positions: shorten it"
                 )
             position_ids = torch.arange(start, start + length, device=inputs.device)
-        attention = self.attention(length, inputs.device, valid, positions, rule, state)
-        keys = self.keys(inputs)
+        attention, keys = self.attention(call), self.keys(inputs)
         x = self.embedded(self.table(inputs, position_ids, segments), keys)
         for layer, block in enumerate(self.blocks):
             x = block(x, layer, attention, keys)
@@ -159,19 +138,9 @@ class PretrainedTransformer(Backbone):
             state.advance(length)
         return x
 
-    def attention(
-        self,
-        length: int,
-        device: torch.device,
-        valid: Tensor | None,
-        positions: Tensor | None,
-        rule: AttentionRule | None,
-        state: State | None,
-    ) -> AttentionInputs:
+    def attention(self, call: Call) -> AttentionInputs:
         """Arguments of attention, for all layers."""
-        return attention_inputs(
-            length, 2, device, valid, positions, rule, state, causal=self.causal
-        )
+        return call.attention(2, causal=self.causal)
 
     def table(self, inputs: Inputs, position_ids: Tensor, segments: Tensor | None) -> Features:
         """Sum of the embeddings of tokens and positions."""
@@ -233,7 +202,7 @@ class Bert(PretrainedTransformer):
         segments: Tensor | None = None,
     ) -> Features:
         """Output of the encoder, before the layer of the masked-LM head."""
-        return self.encoded(inputs, valid, segments=segments)
+        return self.encoded(Call(inputs, valid=valid), segments)
 
     def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights of an initial network; without `types`, its token type 0 joins the positions."""

@@ -11,12 +11,11 @@ from torch.nn import functional as F
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.layers.attention import (
     AttentionInputs,
-    AttentionRule,
     Features,
     RelativePositions,
 )
 from unmask.backbones.layers.dropout import Keys, dropout
-from unmask.backbones.layers.state import State
+from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.pretrained import Bert, Layer
 from unmask.errors import UnmaskError
 from unmask.options import option
@@ -45,22 +44,20 @@ class MPNet(Bert):
         self.distances = nn.Embedding(config.buckets, config.heads)
         nn.init.normal_(self.distances.weight, std=0.02)
 
-    def attention(
-        self,
-        length: int,
-        device: torch.device,
-        valid: Tensor | None,
-        positions: Tensor | None,
-        rule: AttentionRule | None,
-        state: State | None,
-    ) -> AttentionInputs:
-        found = super().attention(length, device, valid, positions, rule, state)
-        places = torch.arange(length, device=device) if positions is None else positions
+    def attention(self, call: Call) -> AttentionInputs:
+        found, places = super().attention(call), _places(call)
         # the bias of each head, [1, heads, queries, keys]
         bias = self.distances(distance_bucket(places, self.config.buckets)).permute(2, 0, 1)[None]
         if found.mask is not None:
             bias = bias.masked_fill(~found.mask, -torch.inf)
         return found._replace(mask=bias)
+
+
+def _places(call: Call) -> Int[Tensor, "length"]:
+    """The position of each input of a call; 0, 1, … by default."""
+    if call.positions is not None:
+        return call.positions
+    return torch.arange(call.inputs.shape[1], device=call.inputs.device)
 
 
 def distance_bucket(places: Int[Tensor, "length"], buckets: int) -> Int[Tensor, "length length"]:
@@ -127,17 +124,8 @@ class DeBERTa(Bert):
         x = self.embedding(inputs)
         return x if self.types is None else x + self._type_embedding(segments)
 
-    def attention(
-        self,
-        length: int,
-        device: torch.device,
-        valid: Tensor | None,
-        positions: Tensor | None,
-        rule: AttentionRule | None,
-        state: State | None,
-    ) -> AttentionInputs:
-        found = super().attention(length, device, valid, positions, rule, state)
-        places = torch.arange(length, device=device) if positions is None else positions
+    def attention(self, call: Call) -> AttentionInputs:
+        found, places = super().attention(call), _places(call)
         span = self.config.buckets
         index = log_bucket(places[:, None] - places[None, :], span, self.config.positions) + span
         table = self.relative_norm(self.relative.weight)

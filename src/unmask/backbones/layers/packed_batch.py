@@ -11,22 +11,39 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from unmask.backbones.layers.attention import AttentionInputs, Rotation, attention_inputs
+from unmask.backbones.layers.attention import (
+    AttentionInputs,
+    AttentionRule,
+    Rotation,
+    attention_inputs,
+)
 from unmask.backbones.layers.state import State
-from unmask.shapes import Tokens
+from unmask.shapes import Inputs
 
 
 class Call(NamedTuple):
-    """Arguments of one `features` call; a packed batch holds several."""
+    """Arguments of one call of a network, which `Backbone.features` describes.
 
-    tokens: Tokens
+    A packed batch holds several calls, without `valid` and `rule`.
+    """
+
+    inputs: Inputs
     condition: Float[Tensor, "rows"] | None = None
     positions: Int[Tensor, "length"] | None = None
     state: State | None = None
     at: Int[Tensor, "tokens"] | None = None
+    valid: Bool[Tensor, "rows length"] | None = None
+    rule: AttentionRule | None = None
+
+    def attention(self, head_width: int, causal: bool = False) -> AttentionInputs:
+        """Rotation, mask and cache of attention."""
+        length, device = self.inputs.shape[1], self.inputs.device
+        return attention_inputs(
+            length, head_width, device, self.valid, self.positions, self.rule, self.state, causal
+        )
 
 
 MIN_ROWS = 16  # below this number of rows, MKL uses kernels with another rounding
@@ -72,21 +89,15 @@ class PackedForward:
 
     def __init__(self, calls: Sequence[Call], head_width: int, causal: bool) -> None:
         self._calls = calls
-        device = calls[0].tokens.device
+        device = calls[0].inputs.device
         self._groups = _groups(calls)
-        tokens = [torch.cat([calls[i].tokens for i in group]) for group in self._groups]
+        tokens = [torch.cat([calls[i].inputs for i in group]) for group in self._groups]
         padding = MIN_ROWS - sum(part.numel() for part in tokens)
         if padding > 0:
             tokens.append(tokens[0].new_zeros(1, padding))
         firsts = [calls[group[0]] for group in self._groups]
-        cursors = [(call.positions, call.state) for call in firsts]
-        cursors += [(None, None)] * (padding > 0)
-        parts = [
-            attention_inputs(
-                part.shape[1], head_width, device, None, positions, None, state, causal
-            )
-            for part, (positions, state) in zip(tokens, cursors, strict=True)
-        ]
+        firsts += [Call(tokens[-1])] * (padding > 0)
+        parts = [call.attention(head_width, causal) for call in firsts]
         shapes = [(part.shape[0], part.shape[1]) for part in tokens]
         lengths = torch.tensor([length for rows, length in shapes for _ in range(rows)])
         row = torch.arange(len(lengths)).repeat_interleave(lengths).to(device)
@@ -111,7 +122,7 @@ class PackedForward:
     def at(self) -> Int[Tensor, "tokens"] | None:
         """Indices of the tokens to compute, call by call, padded to MIN_ROWS; None for all tokens."""
         order = [i for group in self._groups for i in group]
-        sizes = [self._calls[i].tokens.numel() for i in order]
+        sizes = [self._calls[i].inputs.numel() for i in order]
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
         at = [call.at + starts[i] for i, call in enumerate(self._calls) if call.at is not None]
         return pad_rows(torch.cat(at)) if at else None
@@ -123,7 +134,7 @@ class PackedForward:
             return list(h[: sum(counts)].split(counts))
         features: dict[int, Tensor] = {}
         for group, part in zip(self._groups, self.attention.split(h), strict=False):
-            sizes = [len(self._calls[i].tokens) for i in group]
+            sizes = [len(self._calls[i].inputs) for i in group]
             features.update(zip(group, part.split(sizes), strict=True))
         return [features[i] for i in range(len(self._calls))]
 
@@ -140,7 +151,7 @@ def _groups(calls: Sequence[Call]) -> list[list[int]]:
     others: list[list[int]] = []
     for i, call in enumerate(calls):
         if call.positions is None and call.state is None:
-            plain.setdefault(call.tokens.shape[1], []).append(i)
+            plain.setdefault(call.inputs.shape[1], []).append(i)
         else:
             others.append([i])
     return [*plain.values(), *others]

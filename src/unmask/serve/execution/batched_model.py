@@ -89,7 +89,7 @@ def _in_parts(
     """The results of a call, one pass after the other, so that other jobs have passes in between."""
     parts = list(row_parts(call, most_tokens(method)))
     results = [
-        batcher.result(BatchItem(ticket, method, part.call.tokens.numel(), part.call, alone))
+        batcher.result(BatchItem(ticket, method, part.call.inputs.numel(), part.call, alone))
         for part in parts
     ]
     return joined(parts, results)

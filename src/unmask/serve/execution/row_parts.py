@@ -30,7 +30,7 @@ def row_parts(call: Call, most: int) -> Iterator[Part]:
     Returns:
         The parts in the order of their rows. Rows without requested tokens are left out.
     """
-    rows, length = call.tokens.shape
+    rows, length = call.inputs.shape
     step = max(1, most // length)
     nothing = call.at is not None and len(call.at) == 0
     if rows <= step or call.state is not None or nothing:
@@ -41,7 +41,7 @@ def row_parts(call: Call, most: int) -> Iterator[Part]:
         condition = call.condition
         if condition is not None and len(condition) == rows:
             condition = condition[some]
-        part = call._replace(tokens=call.tokens[some], condition=condition)
+        part = call._replace(inputs=call.inputs[some], condition=condition)
         if call.at is None:
             yield Part(part, None)
             continue

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES
-from unmask.backbones.layers.attention import AttentionRule, Features
+from unmask.backbones.layers.attention import Features
 from unmask.backbones.layers.ops import taken
-from unmask.backbones.layers.state import State
+from unmask.backbones.layers.packed_batch import Call
 from unmask.errors import UnmaskError
 from unmask.extensions.dna.backbones.mamba import BiMamba, MambaConfig
 from unmask.options import option
@@ -95,26 +95,16 @@ class Caduceus(BiMamba):
         weight = cast(nn.Parameter, self.head.weight)
         self.head = StrandHead(weight, self.complement_ids, self.post_hoc)
 
-    def features(
-        self,
-        inputs: Inputs,
-        condition: Tensor | None = None,
-        *,
-        valid: Tensor | None = None,
-        positions: Tensor | None = None,
-        rule: AttentionRule | None = None,
-        state: State | None = None,
-        at: Int[Tensor, "tokens"] | None = None,
-    ) -> Float[Tensor, "*tokens width"]:
+    def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
         """Features of both strands, twice as wide as the network."""
-        self.refuse(rule)
+        self.refuse(call.rule)
         if self.post_hoc and self.training:
-            h = self.run(inputs, condition, valid, None)
+            h = self.run(call.inputs, call.condition, call.valid, None)
             h = torch.cat([h, h.flip(-1)], -1)
         else:
-            h = self._both(inputs, condition, valid)
+            h = self._both(call.inputs, call.condition, call.valid)
         h = h / 2 if self.post_hoc else h
-        return h if at is None else taken(h, at)
+        return h if call.at is None else taken(h, call.at)
 
     def _both(self, inputs: Inputs, condition: Tensor | None, valid: Tensor | None) -> Features:
         """[f(x), reversed f(rc(x))], from one forward pass over both strands."""

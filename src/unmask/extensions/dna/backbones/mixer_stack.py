@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -17,6 +17,7 @@ from unmask.backbones.dit import NoiseLevel
 from unmask.backbones.layers.attention import AttentionRule, Features
 from unmask.backbones.layers.inference_weights import Compilable
 from unmask.backbones.layers.ops import modulate, taken
+from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.state import RecurrentState, State
 from unmask.backbones.layers.transformer_block import head, zero_linear
 from unmask.errors import UnmaskError
@@ -130,21 +131,11 @@ class MixerStack(Backbone):
                 bias.view(-1, 3, self.config.width)[:, 2] = 1  # shift, scale and gate of each part
         return found
 
-    def features(
-        self,
-        inputs: Inputs,
-        condition: Tensor | None = None,
-        *,
-        valid: Tensor | None = None,
-        positions: Tensor | None = None,
-        rule: AttentionRule | None = None,
-        state: State | None = None,
-        at: Int[Tensor, "tokens"] | None = None,
-    ) -> Float[Tensor, "*tokens width"]:
+    def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
         """Features of the inputs. Positions have no effect: the order of the inputs counts."""
-        self.refuse(rule)
-        h = self.run(inputs, condition, valid, state)
-        return h if at is None else taken(h, at)
+        self.refuse(call.rule)
+        h = self.run(call.inputs, call.condition, call.valid, call.state)
+        return h if call.at is None else taken(h, call.at)
 
     def refuse(self, rule: AttentionRule | None) -> None:
         """Raises an error if a bidirectional network gets an attention rule, which it cannot obey."""
