@@ -36,6 +36,22 @@ _FEW = 200  # most documents of a corpus whose sizes decide about the held-out o
 _IN_MEMORY = 2**26  # bytes of documents kept in memory; more go to a temporary file
 
 
+class _OpenPass:
+    """The rest of a pass over a corpus that stopped early; the next pass continues it."""
+
+    def __init__(self) -> None:
+        self._rest: Iterator[str] | None = None
+
+    def keep(self, rest: Iterator[str]) -> None:
+        """Keeps the documents that are left."""
+        self._rest = rest
+
+    def take(self) -> Iterator[str] | None:
+        """The documents that are left, once; None if no pass has stopped early."""
+        rest, self._rest = self._rest, None
+        return rest
+
+
 @dataclass(frozen=True)
 class Corpus:
     """A named sequence of documents that can be read repeatedly, with a hash of its content.
@@ -49,6 +65,7 @@ class Corpus:
     has_fields: bool = False  # True if documents are records with named fields; plain text has none
     faults: ReadErrors = field(default_factory=ReadErrors)  # read errors of the last pass
     read_on: Callable[[int], Iterator[str]] | None = None  # the documents from an index on
+    _open_pass: _OpenPass = field(default_factory=_OpenPass, init=False, compare=False, repr=False)
 
     @classmethod
     def stream(
@@ -97,7 +114,7 @@ class Corpus:
             if len(found) > _FEW or sum(found) > _IN_MEMORY:
                 found = []
                 break
-        self.__dict__["_begun"] = chain(read, documents)
+        self._open_pass.keep(chain(read, documents))
         return tuple(found)
 
     @property
@@ -111,8 +128,7 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         """The documents in order, without blank ones."""
-        begun: Iterator[str] | None = self.__dict__.pop("_begun", None)
-        return self._documents() if begun is None else begun
+        return self._open_pass.take() or self._documents()
 
     def _documents(self) -> Iterator[str]:
         empty = True
