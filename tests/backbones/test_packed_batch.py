@@ -5,7 +5,7 @@ import torch
 from builders import known
 
 from unmask.backbones.backbone import BACKBONES
-from unmask.backbones.layers.packed_batch import Call
+from unmask.backbones.layers.attention import Call
 from unmask.backbones.layers.state import GraphKVState, KVState
 from unmask.vocabulary import Vocabulary
 

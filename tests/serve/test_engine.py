@@ -10,7 +10,8 @@ import torch
 from builders import MASK_SAMPLERS
 from random_models import content
 
-from unmask.backbones.layers.packed_batch import MIN_ROWS, Call
+from unmask.backbones.layers.attention import Call
+from unmask.backbones.layers.packed_batch import MIN_ROWS
 from unmask.constraints.token_automaton import Passes
 from unmask.errors import UnmaskError
 from unmask.samplers import confidence as order

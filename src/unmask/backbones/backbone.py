@@ -9,11 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.backbones.layers.attention import AttentionRule
+from unmask.backbones.layers.attention import AttentionRule, Call
 from unmask.backbones.layers.dropout import Keys, draw_keys
 from unmask.backbones.layers.inference_weights import InferenceWeights, is_plain
 from unmask.backbones.layers.ops import ALIGNED
-from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.state import KVState, SourceState, State
 from unmask.registry import Registry
 from unmask.shapes import Inputs

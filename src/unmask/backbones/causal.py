@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.backbones.backbone import BACKBONES, Backbone
-from unmask.backbones.layers.attention import AttentionInputs
+from unmask.backbones.layers.attention import AttentionInputs, Call
 from unmask.backbones.layers.dropout import Keys
-from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
+from unmask.backbones.layers.packed_batch import PackedBatch, PackedForward
 from unmask.backbones.layers.state import GraphKVState
 from unmask.backbones.layers.transformer_block import (
     NORMS,

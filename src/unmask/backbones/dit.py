@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES, Backbone
-from unmask.backbones.layers.attention import AttentionInputs
+from unmask.backbones.layers.attention import AttentionInputs, Call
 from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.inference_weights import is_plain
 from unmask.backbones.layers.ops import EPS, modulate, taken
-from unmask.backbones.layers.packed_batch import Call, PackedBatch, PackedForward
+from unmask.backbones.layers.packed_batch import PackedBatch, PackedForward
 from unmask.backbones.layers.transformer_block import (
     NORMS,
     Block,

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.dit import DiT
 from unmask.backbones.layers.attention import (
+    Call,
     CrossAttentionInputs,
     Rotation,
     attention_inputs,
     causal_rule,
 )
 from unmask.backbones.layers.cross_attention import CrossBlock
-from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.state import GraphKVState, KVState, Source, SourceState
 from unmask.backbones.layers.transformer_block import NORMS, Block, zero_linear
 from unmask.errors import UnmaskError

@@ -13,12 +13,12 @@ from torch.utils.checkpoint import checkpoint
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.layers.attention import (
     AttentionInputs,
+    Call,
     Features,
 )
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.inference_weights import Compilable
 from unmask.backbones.layers.ops import attend, taken
-from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
 from unmask.errors import UnmaskError
 from unmask.options import option

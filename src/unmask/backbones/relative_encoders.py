@@ -11,11 +11,11 @@ from torch.nn import functional as F
 from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.layers.attention import (
     AttentionInputs,
+    Call,
     Features,
     RelativePositions,
 )
 from unmask.backbones.layers.dropout import Keys, dropout
-from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.pretrained import Bert, Layer
 from unmask.errors import UnmaskError
 from unmask.options import option

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unmask.backbones.layers.state import KVState, Source, State
 from unmask.runtime.cuda_graphs import doubled
+from unmask.shapes import Inputs
 
 
 class Rotation(NamedTuple):
@@ -100,6 +101,28 @@ def attention_inputs(
             _first_positions(length, head_width, device), mask, plain_causal, cache
         )
     return AttentionInputs(Rotation.at(positions, head_width), mask, plain_causal, cache)
+
+
+class Call(NamedTuple):
+    """Arguments of one call of a network, which `Backbone.features` describes.
+
+    A packed batch holds several calls, without `valid` and `rule`.
+    """
+
+    inputs: Inputs
+    condition: Float[Tensor, "rows"] | None = None
+    positions: Int[Tensor, "length"] | None = None
+    state: State | None = None
+    at: Int[Tensor, "tokens"] | None = None
+    valid: Bool[Tensor, "rows length"] | None = None
+    rule: AttentionRule | None = None
+
+    def attention(self, head_width: int, causal: bool = False) -> AttentionInputs:
+        """Rotation, mask and cache of attention."""
+        length, device = self.inputs.shape[1], self.inputs.device
+        return attention_inputs(
+            length, head_width, device, self.valid, self.positions, self.rule, self.state, causal
+        )
 
 
 def _first_positions(length: int, head_width: int, device: torch.device) -> Rotation:

@@ -11,40 +11,14 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from unmask.backbones.layers.attention import (
     AttentionInputs,
-    AttentionRule,
+    Call,
     Rotation,
-    attention_inputs,
 )
-from unmask.backbones.layers.state import State
-from unmask.shapes import Inputs
-
-
-class Call(NamedTuple):
-    """Arguments of one call of a network, which `Backbone.features` describes.
-
-    A packed batch holds several calls, without `valid` and `rule`.
-    """
-
-    inputs: Inputs
-    condition: Float[Tensor, "rows"] | None = None
-    positions: Int[Tensor, "length"] | None = None
-    state: State | None = None
-    at: Int[Tensor, "tokens"] | None = None
-    valid: Bool[Tensor, "rows length"] | None = None
-    rule: AttentionRule | None = None
-
-    def attention(self, head_width: int, causal: bool = False) -> AttentionInputs:
-        """Rotation, mask and cache of attention."""
-        length, device = self.inputs.shape[1], self.inputs.device
-        return attention_inputs(
-            length, head_width, device, self.valid, self.positions, self.rule, self.state, causal
-        )
-
 
 MIN_ROWS = 16  # below this number of rows, MKL uses kernels with another rounding
 

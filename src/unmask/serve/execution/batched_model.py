@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.backbones.layers.packed_batch import Call
+from unmask.backbones.layers.attention import Call
 from unmask.backbones.layers.state import State
 from unmask.errors import UnmaskError
 from unmask.methods.masked_diffusion import MaskedDiffusion

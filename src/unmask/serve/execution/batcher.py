@@ -13,7 +13,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from unmask.backbones.layers.packed_batch import Call, pad_rows
+from unmask.backbones.layers.attention import Call
+from unmask.backbones.layers.packed_batch import pad_rows
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import Method
 

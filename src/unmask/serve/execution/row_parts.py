@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unmask.backbones.layers.packed_batch import Call
+from unmask.backbones.layers.attention import Call
 
 
 class Part(NamedTuple):

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.backbones.backbone import BACKBONES
-from unmask.backbones.layers.attention import Features
+from unmask.backbones.layers.attention import Call, Features
 from unmask.backbones.layers.ops import taken
-from unmask.backbones.layers.packed_batch import Call
 from unmask.errors import UnmaskError
 from unmask.extensions.dna.backbones.mamba import BiMamba, MambaConfig
 from unmask.options import option

@@ -14,10 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.backbone import Backbone
 from unmask.backbones.dit import NoiseLevel
-from unmask.backbones.layers.attention import AttentionRule, Features
+from unmask.backbones.layers.attention import AttentionRule, Call, Features
 from unmask.backbones.layers.inference_weights import Compilable
 from unmask.backbones.layers.ops import modulate, taken
-from unmask.backbones.layers.packed_batch import Call
 from unmask.backbones.layers.state import RecurrentState, State
 from unmask.backbones.layers.transformer_block import head, zero_linear
 from unmask.errors import UnmaskError
