@@ -90,11 +90,11 @@ class DiT(Backbone):
 
     def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
         """Features of the inputs. `condition` is sigma; without time conditioning, sigma = 0 is used."""
-        condition = self.noise_of(call)
+        condition = self._noise(call)
         attention = call.attention(self.config.width // self.config.heads)
         return self.trunk(call.inputs, condition, attention, self.keys(call.inputs), at=call.at)
 
-    def noise_of(self, call: Call) -> Tensor | None:
+    def _noise(self, call: Call) -> Tensor | None:
         """The noise levels of a call; None if the frozen weights contain the modulation by sigma = 0."""
         if self.usable and not self.time_conditioning:
             return None

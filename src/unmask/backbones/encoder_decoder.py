@@ -110,7 +110,7 @@ class EncoderDecoder(DiT):
             raise UnmaskError(
                 "an encoder with a decoder reads tokens, without an attention rule: set backbone dit"
             )
-        condition = self.noise_of(call)
+        condition = self._noise(call)
         if isinstance(state, KVState):
             return self._next(inputs, condition, call.positions, state, call.at)
         memory = None
