@@ -22,7 +22,10 @@ from unmask.cli import build_parser
 ROOT = Path(__file__).parents[1]
 OUTSIDE = {  # pages of the repository that are not in docs/, and their places in the site
     "README.md": "index.md",
-    **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md")},
+    **{
+        name: name
+        for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")
+    },
     **{
         name: name
         for page in sorted((ROOT / "benchmarks").rglob("*.md"))
@@ -110,7 +113,7 @@ def _described(command: str, in_core: bool) -> str:
     for page in extension_pages():
         if re.search(rf"^## Options of {command}$", page.read_text(encoding="utf-8"), re.M):
             return f"../../extensions/{page.name}#options-of-{command}"
-    return f"../commands.md#{command if in_core else 'lists'}"
+    return f"../commands.md#{command if in_core else 'list'}"
 
 
 def extension_pages() -> list[Path]:

@@ -41,7 +41,8 @@ def test_a_prompt_is_few_calls_and_files_away_from_its_text(model, monkeypatch):
     with Walk() as walk:
         assert main(command) == 0
     assert 5 <= len(walk.stack) <= 12, walk.stack
-    assert len(walk.files) <= 47, sorted(walk.files)
+    # cancellation.py, incompatible.py and the forms of files came in; retrieval left
+    assert len(walk.files) <= 50, sorted(walk.files)
 
 
 def test_a_row_is_few_calls_and_files_away_from_its_loss(tmp_path):

@@ -57,6 +57,7 @@ from unmask.likelihood.measured_rows import token_counts
 from unmask.methods.method import METHODS, Method
 from unmask.model import Model
 from unmask.runs.run_folder import count_parameters
+from unmask.training.trainer import TrainingRun
 
 FACTORS = (0.15, 0.3, 0.7, 1.5, 3.0)  # on both learning rates; every row tries all of them
 LR, MUON_LR = 4e-3, 0.02
@@ -219,7 +220,8 @@ class Study:
         torch.manual_seed(seed)
         with TemporaryDirectory() as folder:
             loader = Loader(self.corpus.train, self.args.batch, seed)
-            place = (config.training, Path(folder), seed, {}, None, None, lambda message: None)
+            run = TrainingRun(Path(folder), seed, say=lambda message: None)
+            place = (config.training, run)
             trainer = Measured([], self.args.ends, self.method(config), loader, *place)
             state = trainer.fit()
         if state.step < steps:

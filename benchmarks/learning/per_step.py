@@ -36,7 +36,7 @@ from unmask.data.loader import Loader
 from unmask.data.rows.first_rows import FirstRows
 from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import Method
-from unmask.training.trainer import Trainer
+from unmask.training.trainer import Trainer, TrainingRun
 from unmask.vocabulary import Vocabulary
 
 ADAMW = {
@@ -158,8 +158,8 @@ def self_conditioned(backbone: Any, mask_id: int) -> None:
 class Measured(Trainer):
     """The package's trainer without checkpoints. It measures after given steps and stops at a time limit."""
 
-    def __init__(self, at: list[int], ends: float, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, at: list[int], ends: float, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.at, self.ends = set(at), ends
         self.bounds: dict[int, Any] = {}
         self.reached: dict[int, float] = {}  # seconds of steps at each bound
@@ -203,8 +203,9 @@ def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
     measure = partial(_bound, method, job.method(config, corpus.vocabulary), corpus, args)
     with TemporaryDirectory() as folder:
         loader = Loader(corpus.train, args.batch, job.seed)
-        place = (config.training, Path(folder), job.seed, {}, measure, None, _silent)
-        trainer = Measured(args.at, args.ends, method, loader, *place)
+        run = TrainingRun(Path(folder), job.seed, say=_silent)
+        place = (config.training, run)
+        trainer = Measured(args.at, args.ends, method, loader, *place, validate=measure)
         state = trainer.fit()
     seconds = state.seconds - trainer.start_seconds
     found = trainer.bounds

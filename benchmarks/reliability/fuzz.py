@@ -42,7 +42,7 @@ from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 from unmask.model import Model
-from unmask.runs.inspect import inspect, standing
+from unmask.runs.inspect import inspect, status_of
 from unmask.training.checkpoints import checkpoint
 from unmask.training.logs.run_log import read_log
 from unmask.training.train_state import TrainingState
@@ -101,7 +101,7 @@ def _runs(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
     fingerprint = json.loads(seed["checkpoints/step-00000004/state.json"])["fingerprint"]
 
     def load(run: Path) -> object:
-        found = inspect(run), json.dumps(asdict(standing(run)), default=str), read_log(run)
+        found = inspect(run), json.dumps(asdict(status_of(run)), default=str), read_log(run)
         newest = checkpoint.newest(run, print)
         if newest:
             content = json.loads(checkpoint.state_at(run, newest, print))

@@ -31,6 +31,7 @@ from benchmarks.workloads import Unsaved, mdlm, random_tokens
 from unmask.runs.plan import GIB, Machine, Work, memory, pass_seconds
 from unmask.training.distributed.process_group import joined, local_device
 from unmask.training.logs.run_log import read_log
+from unmask.training.trainer import TrainingRun
 from unmask.training.training_config import DistributedConfig, TrainingConfig
 
 # name: strategy, activation checkpointing
@@ -81,8 +82,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     settled = args.steps // 3
     with TemporaryDirectory() as folder, joined(distributed, local_device(DEVICE)) as group:
         Unsaved(
-            method.cpu(), Rows(setting, settled), config, Path(folder), 0, {},
-            say=lambda line: print(line, file=sys.stderr), distributed=distributed, group=group,
+            method.cpu(), Rows(setting, settled), config,
+            TrainingRun(
+                Path(folder), say=lambda line: print(line, file=sys.stderr),
+                distributed=distributed, group=group,
+            ),
         ).fit()  # fmt: skip
         lines = [line for line in read_log(Path(folder)) if "loss" in line] if group.main else []
         world = group.world

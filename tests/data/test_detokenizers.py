@@ -188,6 +188,6 @@ def test_classes_survive(tmp_path):
 
 def test_a_typo_is_one_line():
     with pytest.raises(
-        UnmaskError, match=r"^unknown detokenizer 'wikitex'; did you mean 'wikitext'\?$"
+        UnmaskError, match=r"^unknown data\.detokenizer 'wikitex'; did you mean 'wikitext'\?$"
     ):
         DataConfig(detokenizer="wikitex")

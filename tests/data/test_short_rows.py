@@ -58,7 +58,7 @@ def whole_rows() -> torch.Tensor:
 
 
 def test_the_share_is_checked():
-    with pytest.raises(UnmaskError, match=r"data\.shorten is 1.0"):
+    with pytest.raises(UnmaskError, match=r"data\.shorten must lie in \[0, 1\), not 1.0"):
         DataConfig(shorten=1.0)
     with pytest.raises(UnmaskError, match=r"data\.shorten does not apply to pairs"):
         DataConfig(shorten=0.1, source_field="de", target_field="en", packing="pad")

@@ -198,10 +198,10 @@ def test_an_exact_judge_reads_a_text_once(monkeypatch):
     judge, read = small_method("autoregressive"), []
     nll = judge.nll
     monkeypatch.setattr(
-        judge, "nll", lambda x, *rest, **more: read.append(x) or nll(x, *rest, **more)
+        judge, "nll", lambda batch, *rest, **more: read.append(batch) or nll(batch, *rest, **more)
     )
     judged([[1, 2, 3], [4, 5]], judge, 8)
-    assert [x.tolist() for x in read] == [[[1, 2, 3], [4, 5, 0]]]
+    assert [batch.x.tolist() for batch in read] == [[[1, 2, 3], [4, 5, 0]]]
 
 
 @pytest.mark.parametrize("name", ["mdlm", "sedd"])

@@ -40,12 +40,12 @@ class CompileCache:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
-    def compiled(self, key: str, compile: Callable[[], Compiled]) -> Compiled:
+    def compiled(self, key: str, work: Callable[[], Compiled]) -> Compiled:
         """The compiled constraint of a key.
 
         Args:
             key: Everything that affects the result.
-            compile: Compiles the constraint.
+            work: Compiles the constraint.
 
         Returns:
             The kept or new result.
@@ -61,7 +61,7 @@ class CompileCache:
                     entry = self._entries[key] = _Entry()
                 self._entries.move_to_end(key)
             if mine:
-                self._compile(key, entry, compile)
+                self._compile(key, entry, work)
             while not entry.done.wait(_WAIT):
                 raise_if_cancelled()
             if isinstance(entry.result, UnmaskError):
@@ -69,11 +69,11 @@ class CompileCache:
             if entry.result is not None:
                 return entry.result
 
-    def _compile(self, key: str, entry: _Entry, compile: Callable[[], Compiled]) -> None:
+    def _compile(self, key: str, entry: _Entry, work: Callable[[], Compiled]) -> None:
         try:
             with self._one_at_a_time():
                 self.compilations += 1
-                entry.result = compile()
+                entry.result = work()
                 entry.bytes = max(_LEAST, entry.result.nbytes)
         except UnmaskError as error:
             entry.result = UnmaskError(str(error))

@@ -330,7 +330,9 @@ class Method(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         """The device of the parameters."""
-        return next(self.parameters()).device
+        found = next(self.parameters(), None)
+        # a replica of DataParallel holds its weights as plain tensors
+        return self.backbone.head.weight.device if found is None else found.device
 
     @property
     def edition(self) -> tuple[Serving, int]:

@@ -34,7 +34,7 @@ def token_tensors(
         Tensors by name, on the CPU.
     """
     at, count = chosen_first(chosen, method.few_shapes)
-    wide = next(method.parameters()).dtype == torch.float64
+    wide = method.backbone.head.weight.dtype == torch.float64
     by_row = torch.stack(list(inputs)).detach().to(torch.float64 if wide else torch.float32)
     by_token = by_row[:, at // z_t.shape[1]]
     by_token[0, count:] = 0.0
