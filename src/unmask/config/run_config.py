@@ -227,6 +227,8 @@ def _build(cls: type, tree: Any, at: str = "") -> Any:
     try:
         return cls(**values)
     except (UnmaskError, ValueError) as error:
+        if f" {at}." in str(error):  # the error names the setting in full
+            raise UnmaskError(str(error)) from None
         section = at.rpartition(".")[2]
         reason = str(error).removeprefix(f"{at}.").removeprefix(f"{section}.")
         about_field = reason.partition(" ")[0] in own
