@@ -75,7 +75,13 @@ def test_logits_agree_at_every_length(exported, name):
 
 def test_onnxruntime_quantizes_a_file(exported, tmp_path):
     folder = exported("timed")[1]
-    quantize_dynamic(folder / "model.onnx", tmp_path / "int8.onnx", weight_type=QuantType.QInt8)
+    # processors without VNNI saturate the products of 8 bits; 7 bits fit
+    quantize_dynamic(
+        folder / "model.onnx",
+        tmp_path / "int8.onnx",
+        weight_type=QuantType.QInt8,
+        reduce_range=True,
+    )
     feed = {"tokens": np.arange(24).reshape(2, 12), "sigma": np.ones(2, np.float32)}
     plain, int8 = (
         onnxruntime.InferenceSession(file).run(["logits"], feed)[0]
