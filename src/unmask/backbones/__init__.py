@@ -6,6 +6,7 @@ from unmask.backbones.compile import compile_backbone, compile_blocks, recompute
 from unmask.backbones.dit import DiT
 from unmask.backbones.encoder_decoder import EncoderDecoder
 from unmask.backbones.layers.state import KVState
+from unmask.backbones.llama import Llama
 from unmask.backbones.pretrained import GPT2, Bert
 from unmask.backbones.relative_encoders import DeBERTa, MPNet
 
@@ -19,6 +20,7 @@ __all__ = [
     "DiT",
     "EncoderDecoder",
     "KVState",
+    "Llama",
     "MPNet",
     "compile_backbone",
     "compile_blocks",

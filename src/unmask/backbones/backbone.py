@@ -2,7 +2,7 @@
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -41,7 +41,7 @@ class Backbone(InferenceWeights, ABC):
     longest_source: int | None = None  # most tokens of a source with BOS and EOS; None: no limit
     longest_target: int | None = None  # most tokens of a target with its EOS; None: no limit
     dropout_keys: Keys | None = None  # keys of the rows of the next training batch
-    frozen: tuple[Tensor, Tensor] | None = None  # the head's weight and bias for inference
+    frozen: tuple[Tensor, Tensor | None] | None = None  # the head's weight and bias for inference
 
     def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -234,9 +234,10 @@ class Backbone(InferenceWeights, ABC):
             self.thaw()
             return
         padding = -self.head.out_features % ALIGNED if self.head.weight.is_cuda else 0
-        weight, bias = self.head.weight.detach().to(dtype), self.head.bias.detach().to(dtype)
+        weight, bias = self.head.weight.detach().to(dtype), cast("Tensor | None", self.head.bias)
+        bias = None if bias is None else F.pad(bias.detach().to(dtype), (0, padding))
         self.edition += 1  # not `thaw`, which drops weights that another thread may be reading
-        self.frozen = F.pad(weight, (0, 0, 0, padding)), F.pad(bias, (0, padding))
+        self.frozen = F.pad(weight, (0, 0, 0, padding)), bias
 
 
 BACKBONES: Registry[Backbone] = Registry("backbone")

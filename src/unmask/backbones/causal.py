@@ -45,7 +45,7 @@ class Causal(Backbone):
     def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
         """Features of the inputs. With a state, the inputs are the tokens after those in its cache."""
         inputs, state = call.inputs, call.state
-        attention = call.attention(self.config.width // self.config.heads, causal=True)
+        attention = call.attention(self.config.rotary, self.causal)
         # uncompiled: a growing cache has a new shape in every call, and each would be compiled
         grows = state is not None and not isinstance(state, GraphKVState)
         trunk = partial(Causal.trunk, self) if grows else self.trunk
@@ -56,7 +56,7 @@ class Causal(Backbone):
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """Features of several calls, from one forward pass; each call keeps its own cache."""
-        packed = PackedForward(calls, self.config.width // self.config.heads, causal=True)
+        packed = PackedForward(calls, self.config.rotary, self.causal)
         h = packed.unpack(Causal.trunk(self, packed.tokens, packed.attention, None, packed.at))
         for call in calls:
             if call.state is not None:

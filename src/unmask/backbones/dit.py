@@ -91,7 +91,7 @@ class DiT(Backbone):
     def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
         """Features of the inputs. `condition` is sigma; without time conditioning, sigma = 0 is used."""
         condition = self._noise(call)
-        attention = call.attention(self.config.width // self.config.heads)
+        attention = call.attention(self.config.rotary)
         return self.trunk(call.inputs, condition, attention, self.keys(call.inputs), at=call.at)
 
     def _noise(self, call: Call) -> Tensor | None:
@@ -104,7 +104,7 @@ class DiT(Backbone):
 
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """Features of several calls, from one forward pass."""
-        packed = PackedForward(calls, self.config.width // self.config.heads, causal=False)
+        packed = PackedForward(calls, self.config.rotary, causal=False)
         condition = None if self.usable else torch.zeros(1, device=packed.tokens.device)
         if self.time_conditioning:
             condition = packed.condition

@@ -14,7 +14,6 @@ from unmask.backbones.dit import DiT
 from unmask.backbones.layers.attention import (
     Call,
     CrossAttentionInputs,
-    Rotation,
     attention_inputs,
     causal_rule,
 )
@@ -130,8 +129,9 @@ class EncoderDecoder(DiT):
             ends = (tokens == self.eos_id) & (place > 0)
             seen = seen & (ends.cumsum(1) - ends.long() == 0)
         seen = (seen | (place == 0))[:, None, None]
-        head_width = self.config.width // self.config.heads
-        attention = attention_inputs(width, head_width, inputs.device, None, None, None, None)
+        attention = attention_inputs(
+            width, self.config.rotary, inputs.device, None, None, None, None
+        )
         if self.causal:
             seen = seen & causal_rule(place[:, None], place)
         cross = CrossAttentionInputs(source, attention.rotation)
@@ -154,8 +154,9 @@ class EncoderDecoder(DiT):
         seen = place <= start[:, None]
         if valid is not None:
             seen = seen & (valid[:, :width] | (place == start[:, None]))
-        head_width = self.config.width // self.config.heads
-        attention = attention_inputs(width, head_width, inputs.device, seen, None, None, None)
+        attention = attention_inputs(
+            width, self.config.rotary, inputs.device, seen, None, None, None
+        )
         x, first, keys = self.embedding(inputs[:, :width]), None, self.keys(inputs)
         for layer, block in enumerate(self.encoder, len(self.blocks)):
             x, v = block(x, layer, attention, None, keys, None, first)
@@ -180,9 +181,9 @@ class EncoderDecoder(DiT):
         """Features of the next columns of a causal decoder; columns of the source have no meaning."""
         source = state.source
         assert source is not None, "the state has no encoded source"
-        width = self.config.width // self.config.heads
+        rotary = self.config.rotary
         new, device = inputs.shape[1], inputs.device
-        attention = attention_inputs(new, width, device, None, positions, causal_rule, state)
+        attention = attention_inputs(new, rotary, device, None, positions, causal_rule, state)
         if positions is None:
             positions = torch.arange(state.length, state.length + new, device=device)
         assert attention.mask is not None
@@ -190,7 +191,7 @@ class EncoderDecoder(DiT):
         # a token before the target attends to itself: without any key its features were NaN
         own = key == positions[:, None]
         mask = (attention.mask & (key >= source.start[:, None, None, None])) | own
-        rotation = Rotation.at(positions - source.start[:, None], width)
+        rotation = rotary.at(positions - source.start[:, None], len(key))
         attention = attention._replace(mask=mask, cross=CrossAttentionInputs(source, rotation))
         # uncompiled, as in `Causal.compute`
         grows = not isinstance(state, GraphKVState)

@@ -19,11 +19,14 @@ from unmask.backbones.layers.attention import (
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.inference_weights import Compilable
 from unmask.backbones.layers.ops import attend, taken
+from unmask.backbones.layers.rotary import Rotary
 from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
 from unmask.errors import UnmaskError
 from unmask.options import option
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
+
+_UNUSED = Rotary(2)  # positions are learned
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class PretrainedTransformer(Backbone):
 
     def attention(self, call: Call) -> AttentionInputs:
         """Arguments of attention, for all layers."""
-        return call.attention(2, causal=self.causal)
+        return call.attention(_UNUSED, causal=self.causal)
 
     def table(self, inputs: Inputs, position_ids: Tensor, segments: Tensor | None) -> Features:
         """Sum of the embeddings of tokens and positions."""

@@ -42,7 +42,8 @@ class TokenClassifier:
         h = backbone.features(z, self._method.condition(t, z.device))[:, self._column]
         head = backbone.head
         if is_plain(head):
-            logits = nn.functional.linear(h, head.weight[labels], head.bias[labels])
+            bias = None if head.bias is None else head.bias[labels]
+            logits = nn.functional.linear(h, head.weight[labels], bias)
         else:
             logits = head(h)[:, labels]
         return logits.log_softmax(-1)[:, self._index]

@@ -1,41 +1,15 @@
-"""Attention rules, masks and rotary positions, computed once for all layers."""
+"""Attention rules and masks, computed once for all layers."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from unmask.backbones.layers.rotary import Rotary, Rotation
 from unmask.backbones.layers.state import KVState, Source, State
-from unmask.runtime.cuda_graphs import doubled
 from unmask.shapes import Inputs
-
-
-class Rotation(NamedTuple):
-    """cos and sin of the rotary angles of each position, [length, head width / 2].
-
-    With positions of their own, rows have angles [rows, length, head width / 2].
-    """
-
-    cos: Tensor
-    sin: Tensor
-
-    @classmethod
-    def at(cls, positions: Int[Tensor, "*rows length"], width: int) -> "Rotation":
-        """The rotary angles of some positions, base 10,000."""
-        exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
-        angles = positions.float()[..., None] * 10_000.0**-exponents
-        return cls(angles.cos(), angles.sin())
-
-    def __call__(self, x: Float[Tensor, "rows length two heads width"]) -> Tensor:
-        """Rotates queries and keys, in float32 or float64;
-        element i of a head pairs with i + width / 2.
-        """
-        a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
-        cos, sin = self.cos[..., None, None, :], self.sin[..., None, None, :]
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
 class RelativePositions(NamedTuple):
@@ -74,7 +48,7 @@ AttentionRule = Callable[[Tensor, Tensor], Tensor]
 
 def attention_inputs(
     length: int,
-    head_width: int,
+    rotary: Rotary,
     device: torch.device,
     valid: Tensor | None,
     positions: Tensor | None,
@@ -97,10 +71,8 @@ def attention_inputs(
     keys = torch.arange(reach, device=device) if cache else positions
     mask = None if plain_causal else attention_mask(positions, keys, valid, rule)
     if from_the_start:
-        return AttentionInputs(
-            _first_positions(length, head_width, device), mask, plain_causal, cache
-        )
-    return AttentionInputs(Rotation.at(positions, head_width), mask, plain_causal, cache)
+        return AttentionInputs(rotary.first(length, device), mask, plain_causal, cache)
+    return AttentionInputs(rotary.at(positions, reach), mask, plain_causal, cache)
 
 
 class Call(NamedTuple):
@@ -117,24 +89,12 @@ class Call(NamedTuple):
     valid: Bool[Tensor, "rows length"] | None = None
     rule: AttentionRule | None = None
 
-    def attention(self, head_width: int, causal: bool = False) -> AttentionInputs:
+    def attention(self, rotary: Rotary, causal: bool = False) -> AttentionInputs:
         """Rotation, mask and cache of attention."""
         length, device = self.inputs.shape[1], self.inputs.device
         return attention_inputs(
-            length, head_width, device, self.valid, self.positions, self.rule, self.state, causal
+            length, rotary, device, self.valid, self.positions, self.rule, self.state, causal
         )
-
-
-def _first_positions(length: int, head_width: int, device: torch.device) -> Rotation:
-    """The rotation of positions 0 … length - 1, from a cached table."""
-    cos, sin = _table(doubled(length), head_width, device)
-    return Rotation(cos[:length], sin[:length])
-
-
-@cache  # never freed: CUDA graphs read the tables at their addresses
-def _table(length: int, head_width: int, device: torch.device) -> Rotation:
-    with torch.inference_mode(False):  # a tensor of inference mode would fail in training
-        return Rotation.at(torch.arange(length, device=device), head_width)
 
 
 def causal_rule(query: Tensor, key: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ from unmask.backbones.layers.attention import (
     AttentionInputs,
     CrossAttentionInputs,
     Features,
-    Rotation,
 )
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.ops import EPS, attend
 from unmask.backbones.layers.packed_batch import PackedBatch
+from unmask.backbones.layers.rotary import Rotation
 from unmask.backbones.layers.transformer_block import NORMS, Block, Values
 
 KeysAndValues = Float[Tensor, "rows 2 heads source head_width"]
@@ -42,8 +42,8 @@ class CrossAttention(nn.Module):
         Returns:
             Rotated keys, and values.
         """
-        k, v = self.kv(memory).unflatten(2, (2, 1, self.heads, -1)).unbind(2)
-        return torch.cat([rotation(self._normal(k)), v], 2).permute(0, 2, 3, 1, 4)
+        k, v = self.kv(memory).unflatten(2, (2, self.heads, -1)).unbind(2)
+        return torch.stack([rotation(self._normal(k)), v], 2).permute(0, 2, 3, 1, 4)
 
     def forward(self, x: Features, layer: int, inputs: CrossAttentionInputs) -> Features:
         """Output of all heads.
@@ -56,8 +56,8 @@ class CrossAttention(nn.Module):
         Returns:
             The features to add to `x`.
         """
-        q = self.query(self.norm(x)).unflatten(2, (1, self.heads, -1))
-        q = inputs.rotation(self._normal(q))[:, :, 0].transpose(1, 2)
+        q = self.query(self.norm(x)).unflatten(2, (self.heads, -1))
+        q = inputs.rotation(self._normal(q)).transpose(1, 2)
         k, v = inputs.source.kv[:, layer].to(q.dtype).unbind(1)
         mask = inputs.source.seen[:, None, None]
         y = attend(q, k, v, mask)

@@ -24,16 +24,16 @@ class BlockWeights(NamedTuple):
     qkv_bias: tuple[Tensor | None, ...]
     out: Tensor
     up: Tensor
-    up_bias: Tensor
+    up_bias: Tensor | None
     down: Tensor
-    down_bias: Tensor
+    down_bias: Tensor | None
 
     def frozen(self, dtype: torch.dtype) -> "BlockWeights":
         """The weights for inference: cast to `dtype`, with one matrix for queries,
         keys and values.
         """
         biases = [bias for bias in self.qkv_bias if bias is not None]
-        rest = [part.detach().to(dtype) for part in self[2:]]
+        rest: list[Any] = [None if part is None else part.detach().to(dtype) for part in self[2:]]
         qkv = torch.cat(self.qkv).detach().to(dtype)
         bias = torch.cat(biases).detach().to(dtype) if biases else None
         return BlockWeights((qkv,), (bias,), *rest)
@@ -49,7 +49,8 @@ def attend(
 
     Args:
         q: Queries, [rows, heads, queries, head width].
-        k: Keys, [rows, heads, keys, head width].
+        k: Keys, [rows, heads, keys, head width]. With fewer heads than `q`, neighbouring heads of
+            queries share keys and values.
         v: Values of the keys.
         mask: False where a query does not attend to a key, or numbers that are added to the scores.
         causal: Each query attends to the keys up to its own position.
@@ -57,6 +58,8 @@ def attend(
     Returns:
         The values of each query, in the type of `q`.
     """
+    if q.shape[1] != k.shape[1]:
+        return _attend_in_groups(q, k, v, mask, causal)
     bf16 = q.dtype == torch.bfloat16 and q.device.type == "cpu"
     trains = any(part.requires_grad for part in (q, k, v))
     if not (bf16 and trains and k.shape[-2] <= _SHORT):
@@ -70,14 +73,32 @@ def attend(
     return y.to(q.dtype)
 
 
+def _attend_in_groups(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """`attend` with fewer heads of keys than of queries.
+
+    A causal call repeats the keys. Without `causal`, the queries of a group become queries of one
+    head, so that a long cache is not copied.
+    """
+    groups = q.shape[1] // k.shape[1]
+    if causal:
+        k, v = (part.repeat_interleave(groups, 1) for part in (k, v))
+        return attend(q, k, v, mask, causal)
+    if mask is not None:
+        mask = mask.expand(*mask.shape[:2], q.shape[2], -1).repeat(1, 1, groups, 1)
+    stacked = q.unflatten(1, (-1, groups)).flatten(2, 3)
+    y = attend(stacked, k, v, mask)
+    return y.unflatten(2, (groups, -1)).flatten(1, 2)
+
+
 def feed_forward(h: Tensor, w: BlockWeights) -> Tensor:
     """The MLP: up, GELU, down; SwiGLU if the first matrix has two rows for each hidden value."""
     if len(w.up) != w.down.shape[1]:
         gate, value = linear(h, w.up, w.up_bias).chunk(2, -1)
         return linear(F.silu(gate) * value, w.down, w.down_bias)
     if h.is_cuda and not torch.is_grad_enabled() and h.dtype == w.up.dtype:
+        up_bias: Any = w.up_bias
         # one kernel for product, bias and GELU; it has no backward pass
-        flat = torch._addmm_activation(w.up_bias, h.flatten(0, -2), w.up.t(), use_gelu=True)
+        flat = torch._addmm_activation(up_bias, h.flatten(0, -2), w.up.t(), use_gelu=True)
         return linear(flat.unflatten(0, h.shape[:-1]), w.down, w.down_bias)
     return linear(gelu(linear(h, w.up, w.up_bias)), w.down, w.down_bias)
 
@@ -113,12 +134,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x if cast else x.to(weight.dtype), weight, bias)
 
 
-def normal(x: Tensor, w: BlockWeights, rms: bool = False) -> Tensor:
+def normal(x: Tensor, w: BlockWeights, rms: bool = False, eps: float = EPS) -> Tensor:
     """Layer norm or RMS norm without gain, in the precision of the linear map that follows."""
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w.up.dtype
     if rms:
-        return F.rms_norm(x, x.shape[-1:], eps=EPS).to(dtype)
+        return F.rms_norm(x, x.shape[-1:], eps=eps).to(dtype)
     if dtype == x.dtype and torch.compiler.is_compiling():
         # torch 2.11's tracer computes wrong gradients if a function saves its own output
         return F.layer_norm(x, x.shape[-1:])

@@ -17,8 +17,8 @@ from torch import Tensor
 from unmask.backbones.layers.attention import (
     AttentionInputs,
     Call,
-    Rotation,
 )
+from unmask.backbones.layers.rotary import Rotary, Rotation
 
 MIN_ROWS = 16  # below this number of rows, MKL uses kernels with another rounding
 
@@ -61,7 +61,7 @@ class PackedForward:
     to MIN_ROWS.
     """
 
-    def __init__(self, calls: Sequence[Call], head_width: int, causal: bool) -> None:
+    def __init__(self, calls: Sequence[Call], rotary: Rotary, causal: bool) -> None:
         self._calls = calls
         device = calls[0].inputs.device
         self._groups = _groups(calls)
@@ -71,7 +71,7 @@ class PackedForward:
             tokens.append(tokens[0].new_zeros(1, padding))
         firsts = [calls[group[0]] for group in self._groups]
         firsts += [Call(tokens[-1])] * (padding > 0)
-        parts = [call.attention(head_width, causal) for call in firsts]
+        parts = [call.attention(rotary, causal) for call in firsts]
         shapes = [(part.shape[0], part.shape[1]) for part in tokens]
         lengths = torch.tensor([length for rows, length in shapes for _ in range(rows)])
         row = torch.arange(len(lengths)).repeat_interleave(lengths).to(device)

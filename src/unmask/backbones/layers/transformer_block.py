@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -28,21 +28,22 @@ from unmask.backbones.layers.ops import (
     taken,
 )
 from unmask.backbones.layers.packed_batch import PackedBatch
+from unmask.backbones.layers.rotary import Rotary
 from unmask.errors import UnmaskError
 from unmask.options import check_options, option
 
 # width, depth, heads; the names are those of MDLM's authors
 SIZES = {"tiny": (512, 8, 8), "small": (768, 12, 12), "medium": (1024, 24, 16)}
 
-NORMS: dict[str, Callable[[int], Any]] = {
-    "layer": partial(nn.LayerNorm, bias=False),
+NORMS: dict[str, Callable[..., Any]] = {
+    "layer": partial(nn.LayerNorm, bias=False, eps=EPS),
     "rms": partial(nn.RMSNorm, eps=EPS),
 }
 MLPS = ("gelu", "swiglu")
 # linear layers that Muon optimizes, with the number of matrices stacked in each weight
 MATRICES = {"attention.qkv": 3, "attention.out": 1, "mlp.0": 1, "mlp.2": 1}
 
-Values = Float[Tensor, "rows length 1 heads head_width"]  # values of attention
+Values = Float[Tensor, "rows length heads head_width"]  # values of attention
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,20 @@ class TransformerConfig:
                     f"size {self.size} has {name} {value}, not {given}: drop {name} or size"
                 )
             object.__setattr__(self, name, given or value)
+        self.check_heads()
+
+    def check_heads(self) -> None:
+        """Raises an error if the heads have no even width."""
         if self.width % (2 * self.heads):
             raise UnmaskError(
                 f"width {self.width} does not split into {self.heads} heads of an even width: "
                 f"choose a multiple of {2 * self.heads}"
             )
+
+    @cached_property
+    def rotary(self) -> Rotary:
+        """The rotary positions of a head."""
+        return Rotary(self.width // self.heads)
 
 
 @dataclass(frozen=True)
@@ -96,11 +106,36 @@ class BlockConfig(TransformerConfig):
 class Attention(nn.Module):
     """Weights of multi-head attention; `Block` computes it."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        kv_heads: int = 0,  # heads of keys and values, which groups of heads share; 0: `heads`
+        head_width: int = 0,  # 0: width / heads
+        bias: bool = False,  # True: queries, keys and values have biases
+        gains: bool = False,  # True: the norms of queries and keys have gains
+    ) -> None:
         super().__init__()
-        self.width, self.heads = width, heads
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
+        self.heads, self.kv_heads = heads, kv_heads or heads
+        self.head_width = head_width or width // heads
+        self.qk_heads = self.heads + self.kv_heads
+        self.qkv = nn.Linear(width, (self.qk_heads + self.kv_heads) * self.head_width, bias=bias)
+        self.out = nn.Linear(self.heads * self.head_width, width, bias=False)
+        self.query_gain = nn.Parameter(torch.ones(self.head_width)) if gains else None
+        self.key_gain = nn.Parameter(torch.ones(self.head_width)) if gains else None
+
+    @property
+    def sections(self) -> tuple[int, int]:
+        """Rows of `qkv` for queries and keys, and for values."""
+        return self.qk_heads * self.head_width, self.kv_heads * self.head_width
+
+    def normalized(self, qk: Tensor, eps: float) -> Tensor:
+        """RMS norm of the queries and keys of each head, with their gains."""
+        qk = F.rms_norm(qk, qk.shape[-1:], eps=eps)
+        if self.query_gain is None or self.key_gain is None:
+            return qk
+        gains = self.query_gain.expand(self.heads, -1), self.key_gain.expand(self.kv_heads, -1)
+        return (qk * torch.cat(gains)).to(qk.dtype)
 
 
 class Block(InferenceWeights):
@@ -128,14 +163,20 @@ class Block(InferenceWeights):
         norm: str = "layer",
         mlp: str = "gelu",
         value_residual: bool = False,  # True: mixes its values with those of the first block
+        eps: float = EPS,  # of RMS norms
+        inner: int = 0,  # hidden values of the MLP; 0: about 8 width^2 weights
+        mlp_bias: bool = True,
+        **heads_form: Any,  # further arguments of `Attention`
     ) -> None:
         super().__init__()
-        self.qk_norm, self.rms = qk_norm, norm == "rms"
-        self.attention_norm = NORMS[norm](width)
-        self.attention = Attention(width, heads)
-        self.mlp_norm = NORMS[norm](width)
-        self.mlp = _mlp(width, mlp)
-        self.matrices = MATRICES | {"mlp.0": 1 if mlp == "gelu" else 2}
+        self.qk_norm, self.rms, self.eps = qk_norm, norm == "rms", eps
+        self.attention_norm = NORMS[norm](width, eps=eps)
+        self.attention = Attention(width, heads, **heads_form)
+        self.mlp_norm = NORMS[norm](width, eps=eps)
+        self.mlp = _mlp(width, mlp, inner, mlp_bias)
+        # queries count as one matrix for each group of heads, of the size of the keys' matrix
+        stacked = self.attention.heads // self.attention.kv_heads + 2
+        self.matrices = MATRICES | {"attention.qkv": stacked, "mlp.0": 1 if mlp == "gelu" else 2}
         self.dropout, self.by_row = dropout, by_row
         # weights of the own and of the first block's values (arXiv 2410.17897)
         self.value_mix = nn.Parameter(torch.full((2,), 0.5)) if value_residual else None
@@ -193,11 +234,11 @@ class Block(InferenceWeights):
             x, v = self._unfolded(x, layer, attention, c, keys, first)
             return x if at is None else taken(x, at), v
         w = self.usable or self.folded(c)
-        y, v = self._attend(_products(normal(x, w, self.rms), w), layer, attention, first)
+        y, v = self._attend(_products(normal(x, w, self.rms, self.eps), w), layer, attention, first)
         if at is not None:
             x, y = taken(x, at), taken(y, at)
         x = x + dropout(linear(y, w.out, None), drop, keys, 2 * layer, at, length)
-        y = feed_forward(normal(x, w, self.rms), w)
+        y = feed_forward(normal(x, w, self.rms, self.eps), w)
         return x + dropout(y, drop, keys, 2 * layer + 1, at, length), v
 
     @property
@@ -232,6 +273,7 @@ class Block(InferenceWeights):
         with torch.autocast(c.device.type, enabled=False):
             parts = self.modulation(c.to(gain.dtype))[0].chunk(6)
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
+        assert plain.up_bias is not None and plain.down_bias is not None
         gain, mlp_gain = gain * (1 + scale), mlp_gain * (1 + mlp_scale)
         # W @ shift, written as a sum, so that a compiler fuses it with the scaling
         return BlockWeights(
@@ -250,11 +292,13 @@ class Block(InferenceWeights):
         With one matrix for all three, the values would be a view of a tensor that keeps the
         unrotated queries and keys in memory.
         """
-        width, up, down = self.attention.width, self.mlp[0], self.mlp[2]
+        attention, up, down = self.attention, self.mlp[0], self.mlp[2]
         assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
-        qkv = self.attention.qkv.weight.split([2 * width, width])
-        out = self.attention.out.weight
-        return BlockWeights(qkv, (None, None), out, up.weight, up.bias, down.weight, down.bias)
+        qkv = attention.qkv.weight.split(attention.sections)
+        bias: Any = attention.qkv.bias
+        biases = (None, None) if bias is None else bias.split(attention.sections)
+        out = attention.out.weight
+        return BlockWeights(qkv, biases, out, up.weight, up.bias, down.weight, down.bias)
 
     def _unfolded(
         self,
@@ -298,11 +342,11 @@ class Block(InferenceWeights):
         """Output of all attention heads, and their values;
         the texts of a packed batch attend separately.
         """
-        width, heads = self.attention.width, self.attention.heads
-        by_head = [part.unflatten(2, (-1, heads, width // heads)) for part in products]
-        qk, v = by_head if len(by_head) == 2 else by_head[0].split([2, 1], 2)
+        own = self.attention
+        by_head = [part.unflatten(2, (-1, own.head_width)) for part in products]
+        qk, v = by_head if len(by_head) == 2 else by_head[0].split([own.qk_heads, own.kv_heads], 2)
         if self.qk_norm:
-            qk = F.rms_norm(qk, qk.shape[-1:], eps=EPS)
+            qk = own.normalized(qk, self.eps)
         qk = attention.rotation(qk)
         if self.value_mix is not None and first is not None:
             v = self.value_mix[0] * v + self.value_mix[1] * first
@@ -313,8 +357,9 @@ class Block(InferenceWeights):
 
     def _heads(self, qk: Tensor, v: Tensor, layer: int, attention: AttentionInputs) -> Features:
         """Attention of rotated queries and keys, with torch's fused kernel."""
-        q, k = (part.transpose(1, 2) for part in qk.unbind(2))
-        v = v.squeeze(2).transpose(1, 2)
+        sizes = [self.attention.heads, self.attention.kv_heads]
+        q, k = (part.transpose(1, 2) for part in qk.split(sizes, 2))
+        v = v.transpose(1, 2)
         if attention.cache is not None:
             k, v = attention.cache.append(layer, k, v)
         y = attend(q, k, v, attention.mask, attention.causal)
@@ -326,19 +371,20 @@ def _products(h: Features, w: BlockWeights) -> list[Tensor]:
     return [linear(h, part, bias) for part, bias in zip(w.qkv, w.qkv_bias, strict=True)]
 
 
-def _mlp(width: int, form: str) -> nn.Sequential:
+def _mlp(width: int, form: str, inner: int = 0, bias: bool = True) -> nn.Sequential:
     """Layers of a GELU or SwiGLU MLP (arXiv 2002.05202) with about 8 width^2 weights.
 
     A plain block computes the MLP from the weights with `feed_forward`.
     Other blocks call the Sequential.
     """
     if form == "gelu":
-        hidden = 4 * width
-        return nn.Sequential(
-            nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width)
-        )
-    hidden = -(-8 * width // 3 // ALIGNED) * ALIGNED
-    return nn.Sequential(nn.Linear(width, 2 * hidden), SwiGLU(), nn.Linear(hidden, width))
+        hidden, rows = inner or 4 * width, 1
+        activation: nn.Module = nn.GELU(approximate="tanh")
+    else:
+        hidden, rows = inner or -(-8 * width // 3 // ALIGNED) * ALIGNED, 2
+        activation = SwiGLU()
+    up, down = nn.Linear(width, rows * hidden, bias=bias), nn.Linear(hidden, width, bias=bias)
+    return nn.Sequential(up, activation, down)
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:

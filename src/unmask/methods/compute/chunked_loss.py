@@ -50,7 +50,8 @@ def projection_loss(
         The sum and the loss of each token.
     """
     if is_plain(head):
-        bias = head.bias if mask_id is None else zero_masked(head.bias, mask_id)
+        bias: Any = head.weight.new_zeros(len(head.weight)) if head.bias is None else head.bias
+        bias = bias if mask_id is None else zero_masked(bias, mask_id)
         return head_loss(h, head.weight, bias, ids, token_loss, *rows, statistic=statistic)
     logits = head(h)
     logits = logits.to(_wide(logits.dtype))
