@@ -16,7 +16,7 @@ from unmask.errors import UnmaskError
 from unmask.vocabulary import Vocabulary
 
 NAMES = list(BACKBONES)
-ROTARY = ["causal", "dit"]  # the others have learned positions
+ROTARY = ["causal", "dit", "llama"]  # the others have learned positions
 CAUSAL = [name for name in NAMES if BACKBONES[name].causal]
 SIZE, ROWS, LENGTH = 11, 3, 8
 COMPLEMENTS = (*range(SIZE - 1)[::-1], SIZE - 1)

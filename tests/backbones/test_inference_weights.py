@@ -25,10 +25,12 @@ FORMS = {
         "tied_head": True,
         "value_residual": True,
     },
+    "grouped": {"kv_heads": 1, "qkv_bias": True, "qk_norm": True, "head_width": 12},
 }
 KINDS = [
     *(("dit", False), ("dit", True), ("causal", False)),
     *(("modern dit", False), ("modern dit", True), ("modern causal", False)),
+    *(("llama", False), ("grouped llama", False)),
 ]
 
 

@@ -24,6 +24,8 @@ class Llama(Causal):
     Attention is bidirectional, or causal with `causal`; a rule given at the call overrides both.
     """
 
+    causal = False
+
     @dataclass(frozen=True)
     class Config(TransformerConfig):
         value_residual: ClassVar[bool] = False
@@ -91,6 +93,7 @@ class Llama(Causal):
         self.norm = nn.RMSNorm(config.width, config.epsilon)
         self.head = nn.Linear(config.width, vocabulary.size, bias=False)
         self.apply(_init_weights)
+        nn.init.zeros_(self.head.weight)
         if config.tied_head:
             self.head.weight = self.embedding.weight
 

@@ -1,0 +1,1 @@
+"""Decoders of transformers: autoregressive models, and the diffusion models that are built on them."""
