@@ -1,6 +1,7 @@
 """Formats of models on disk: unmask folders and runs, Hugging Face, MDLM, SEDD, BERT,
-RoBERTa, MPNet, DeBERTa, GPT-2."""
+RoBERTa, MPNet, DeBERTa, GPT-2, Llama, Mistral, Qwen."""
 
+from unmask.formats.decoders.read_decoder import DecoderFormat
 from unmask.formats.encoders.read_encoder import BertFormat
 from unmask.formats.format import FORMATS, Format, ReadFormat
 from unmask.formats.gpt2 import GPT2Format
@@ -11,6 +12,7 @@ from unmask.formats.native import NativeFormat, RunFormat
 __all__ = [
     "FORMATS",
     "BertFormat",
+    "DecoderFormat",
     "Format",
     "GPT2Format",
     "HuggingFaceFormat",
