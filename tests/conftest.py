@@ -116,6 +116,14 @@ def left_to_right(tmp_path_factory) -> Any:
     return unmask.load(run, device="cpu")
 
 
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory) -> Any:
+    """A tiny MDLM of texts of two classes, trained once."""
+    from labelled_models import train_labelled
+
+    return train_labelled(tmp_path_factory.mktemp("classes"), {})
+
+
 @pytest.fixture(params=["mdlm", "autoregressive"])
 def either(request, model, left_to_right) -> Any:
     """Both tiny models, one after the other."""

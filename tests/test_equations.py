@@ -1,5 +1,5 @@
-"""docs/explanation/equations.md names existing functions that run,
-and every equation of `unmask.diffusion`.
+"""docs/explanation/equations.md and the pages of extensions name existing functions that run,
+and every equation of `unmask.diffusion` and of the rooms `diffusion` of extensions.
 """
 
 import inspect
@@ -18,13 +18,21 @@ import unmask.diffusion
 from unmask.config.run_config import resolve as resolve_config
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
+from unmask.extension import extensions
+from unmask.methods.method import METHODS
 
-PAGE = (Path(__file__).parents[1] / "docs" / "explanation" / "equations.md").read_text(
-    encoding="utf-8"
-)
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = [DOCS / "explanation" / "equations.md", *sorted((DOCS / "extensions").glob("*.md"))]
+PAGE = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 SYMBOLS = sorted(set(re.findall(r"`(unmask(?:\.\w+)+)`", PAGE)))
+ROOMS = [unmask.diffusion.__name__]
+ROOMS += [
+    f"{each.package}.diffusion" for each in extensions() if (each.folder / "diffusion").is_dir()
+]
 MODULES = [
-    f"unmask.diffusion.{module.name}" for module in pkgutil.iter_modules(unmask.diffusion.__path__)
+    f"{room}.{module.name}"
+    for room in ROOMS
+    for module in pkgutil.iter_modules(import_module(room).__path__)
 ]
 
 
@@ -147,7 +155,7 @@ ELSEWHERE = ("unmask.generation.guidance.", "unmask.likelihood.bound.Bound.")
 
 
 def test_every_equation_on_the_page_runs_in_training_or_sampling():
-    called = set.union(*(trained_and_sampled(*run) for run in RUNS))
+    called = set.union(*(trained_and_sampled(*run) for run in RUNS if run[0] in METHODS))
     for symbol in SYMBOLS:
         found = resolve(symbol)
         if inspect.ismodule(found) or symbol.startswith(ELSEWHERE):

@@ -96,7 +96,7 @@ for answers in ANSWERS.values():  # the others fit the same networks
     answers |= dict.fromkeys(("hyena", "mamba"), answers["causal"])
     answers |= {f"{name}, timed": answers["causal"] for name in ("hyena", "mamba")}
     answers |= dict.fromkeys(("encoder_decoder", "encoder_decoder, timed"), PAIRED)
-# tests/methods/test_latent_methods.py tests the methods of vectors, and those without a likelihood
+# tests/methods/test_other_states.py tests the methods of vectors, and those without a likelihood
 CAN = {name: METHODS[name].capabilities for name in METHODS}
 WRITERS = [
     name

@@ -264,7 +264,6 @@ def test_a_source_or_target_that_is_too_long_is_one_line(kind):
         ({"backbone.target_positions": "0"}, "set target_positions"),
         ({"backbone.causal": "true"}, "set length_head false"),
         ({"backbone.encoder_depth": "-1"}, "encoder_depth must be 0 or more"),
-        ({"method": "plaid"}, "reads tokens: set backbone dit"),
         ({"method": "autoregressive"}, "set backbone.causal true"),
     ],
 )

@@ -112,6 +112,7 @@ def test_baselines_table(here, tmp_path, rows):
 
     from benchmarks.learning import baselines as baselines_table
 
+    pytest.importorskip("unmask.extensions.vectors")
     rows = rows or list(baselines_table.ROWS)
     options = ["--tiny", "--out", tmp_path, "--only", *rows]
     found = parsed(here("learning", "baselines", *options))

@@ -2,9 +2,7 @@
 or no class.
 """
 
-import json
 from itertools import permutations
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +12,9 @@ from torch.nn.functional import one_hot
 
 import unmask
 from unmask.cli import main
-from unmask.config.run_config import resolve
-from unmask.diffusion.gaussian import signal
 from unmask.errors import UnmaskError
 from unmask.generation.edit import style_places
-from unmask.generation.guidance import ClassifierFree, ClassifierFreeVectors, ClassifierGuided
+from unmask.generation.guidance import ClassifierFree, ClassifierGuided
 from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.token_classifier import TokenClassifier
 from unmask.samplers.ancestral import Ancestral, FirstHitting
@@ -220,50 +216,9 @@ def test_impossible_weights_are_refused(weight):
 # A network that learned it
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> unmask.Model:
-    return trained(tmp_path_factory.mktemp("classes"), {})
-
-
-@pytest.fixture(scope="module")
-def vectors(tmp_path_factory) -> unmask.Model:
-    timed = {"backbone.time_conditioning": "true", "backbone.gate": "1"}
-    small = {"method": "plaid", "backbone.depth": "1", "training.steps": "60"}
-    return trained(tmp_path_factory.mktemp("vectors"), {**timed, **small})
-
-
-def trained(folder: Path, changes: dict[str, str]) -> unmask.Model:
-    """A model of texts of eight letters. Three of four letters are that of the class."""
-    own = torch.rand(600, 8, generator=torch.Generator().manual_seed(0)) < 0.75
-    records = [
-        {"kind": "ab"[row % 2], "text": "".join("ab"[(row + (not o)) % 2] for o in letters)}
-        for row, letters in enumerate(own.tolist())
-    ]
-    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, records)))
-    settings = {
-        "data.train": str(folder / "texts.jsonl"),
-        "data.cache": str(folder / "cache"),
-        "data.label_field": "kind",
-        "data.label_dropout": "0.3",
-        "data.packing": "pad",
-        "data.length": "10",
-        "data.tokenizer.kind": "characters",
-        "backbone": "modern_dit",
-        "backbone.width": "32",
-        "backbone.depth": "2",
-        "backbone.heads": "2",
-        "backbone.dropout": "0",
-        "training.steps": "200",
-        "training.batch": "64",
-        "training.lr": "5e-3",
-        "training.warmup": "10",
-        "training.ema": "0.95",
-        "training.validate_every": "0",
-        "training.sample_every": "0",
-        "training.device": "cpu",
-    }
-    config = resolve({}, list((settings | changes).items()))
-    return unmask.train(config, folder / "run", say=lambda line: None)
+@pytest.fixture
+def model(labelled) -> unmask.Model:
+    return labelled
 
 
 def share_of_a(model: unmask.Model, **options) -> float:
@@ -292,43 +247,6 @@ def test_a_trained_model_guides_itself_as_a_classifier(model):
     assert none < towards < strong
     assert strong > none + 0.1
     assert share_of_a(model, label="b", guide=model, guidance=8) < none - 0.1
-
-
-def letters_a(model: unmask.Model, **options) -> float:
-    """The share of a's among the letters that a model of vectors generates."""
-    results = model.fill("[MASK:8]", n=60, batch=60, steps=12, **options)
-    letters = [letter for result in results for letter in str(result) if letter in "ab"]
-    return letters.count("a") / len(letters)
-
-
-def test_classifier_free_guidance_of_vectors_moves_from_one_estimate_to_the_other():
-    method = small_method("plaid", 6)
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(2, 4, method.codes.shape[1], generator=generator).double()
-    gamma = torch.tensor([-1.0, 2.0], dtype=torch.float64)
-    alpha, _ = signal(gamma[:, None])
-
-    def estimated(first: int) -> tuple[torch.Tensor, ...]:
-        """The estimate of a row with this class token, and its inputs."""
-        code = method.codes.detach().double()[first]
-        z, guess = noise.clone(), torch.zeros_like(noise)
-        z[:, 0] += alpha * code
-        guess[:, 0] = code
-        return method.estimate(method.predict(z, gamma, guess)), z, gamma, guess
-
-    with torch.no_grad():
-        given, free = estimated(GOOD), estimated(NONE)
-        for weight in (0.0, 1.0, 3.0):
-            found = ClassifierFreeVectors(method, GOOD, NONE, weight).steer(*given)
-            wanted = free[0] + weight * (given[0] - free[0])
-            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_gradients_of_a_classifier_guide_vectors(vectors, model):
-    free = letters_a(vectors)
-    assert letters_a(vectors, label="a", guide=model, guidance=0) == free
-    towards, away = (letters_a(vectors, label=label, guide=model, guidance=8) for label in "ab")
-    assert away + 0.1 < free < towards - 0.1
 
 
 def test_texts_in_windows_keep_their_class(model):

@@ -20,7 +20,7 @@ from unmask.shapes import Batch
 from unmask.vocabulary import Vocabulary
 
 NAMES = WRITERS
-BOUNDLESS = ["mlm", "ssd_lm", "sundae"]
+BOUNDLESS = [name for name in NAMES if not METHODS[name].capabilities.score]
 ROWS, LENGTH, SIZE = 6, 10, 11
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from plugins import plugin_file
 from same_runs import assert_same
 from training_stand_in import TinyMethod, trainer
 
@@ -24,6 +25,7 @@ from unmask.errors import UnmaskError
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import read_json
 from unmask.files.tensors import read_weights
+from unmask.methods.method import METHODS
 from unmask.training.checkpoints.checkpoint import newest
 from unmask.training.distributed.process_group import ProcessGroup, joined
 from unmask.training.distributed.strategy import choose_strategy
@@ -33,7 +35,11 @@ SCRIPT = Path(__file__).parents[1] / "helpers" / "several_processes.py"
 OPTIONS = {"steps": 8, "save_every": 4, "keep": 9}
 # a network of a plugin, a method with its own parameters, methods of uniform tokens, a task head
 PLUGINS = ("gated_recurrence", "plaid", "duo", "duo_distilled", "text_classifier")
-OTHERS: dict[str, dict[str, Any]] = {plugin: {"plugin": plugin} for plugin in PLUGINS}
+OTHERS: dict[str, dict[str, Any]] = {
+    plugin: {"plugin": plugin}
+    for plugin in PLUGINS
+    if plugin_file(plugin).exists() or plugin in METHODS
+}
 OTHERS["muon"] = {"optimizer": "muon", "weight_decay": 0.1, "clip": 0.0}
 # they have further states: own parameters, a teacher and another optimizer
 RESUMED = ("plaid", "duo_distilled", "muon")

@@ -1,17 +1,12 @@
 """Protocols of denoisers. Methods provide them, and samplers call them."""
 
 from collections.abc import Callable, Hashable
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.diffusion.process import UniformProcess
-from unmask.shapes import At, LogProbabilities, Times, Tokens, Valid
-
-# The states between noise and text, which a method and its samplers share: texts with masks, with
-# uniform tokens, code vectors, code vectors of one block after a context, or any text
-Between = Literal["masks", "uniform", "vectors", "blocks", "text"]
+from unmask.shapes import At, LogProbabilities, Times, Tokens
 
 
 @runtime_checkable
@@ -50,23 +45,6 @@ class LengthDenoiser(Denoiser, Protocol):
 
 
 @runtime_checkable
-class TokenScheduleDenoiser(Denoiser, Protocol):
-    """A denoiser of a process in which each token has its own noise schedule."""
-
-    def reveal_probability(self, s: float, t: float) -> Float[Tensor, "vocabulary"]:
-        """The probability that a masked token of each id is revealed in the step from t to s."""
-
-
-@runtime_checkable
-class UniformDenoiser(Denoiser, Protocol):
-    """A denoiser of texts with uniform tokens: log of the distribution of a token given the others."""
-
-    @property
-    def process(self) -> UniformProcess:
-        """The forward process."""
-
-
-@runtime_checkable
 class CausalDecoder(Protocol):
     """log p(x_i | x_<i) of some rows at ascending columns; with `then`, then(log p, *more).
 
@@ -88,71 +66,3 @@ class CausalDenoiser(Protocol):
     """A denoiser with cached decoding from left to right."""
 
     def decoder(self) -> CausalDecoder: ...
-
-
-@runtime_checkable
-class VectorDenoiser(Protocol):
-    """A denoiser of code vectors, for the samplers of methods that diffuse vectors."""
-
-    @property
-    def codes(self) -> Float[Tensor, "vocabulary width"]:
-        """The code vector of each token, in the precision of the sampler."""
-
-    @property
-    def remembers(self) -> bool:
-        """True if the network reads its last estimate."""
-
-    def gamma(self, t: Times) -> Float[Tensor, "rows"]:
-        """The noise level at each time, on the device."""
-
-    def predict(
-        self,
-        z: Float[Tensor, "rows length width"],
-        gamma: Float[Tensor, "rows"],
-        guess: Float[Tensor, "rows length width"],
-        valid: Valid | None = None,
-    ) -> Float[Tensor, "rows length outputs"]:
-        """The network's prediction; `guess` is the last estimate, or 0, and the code of each known token."""
-
-    def estimate(self, prediction: Tensor) -> Float[Tensor, "rows length width"]:
-        """The estimate of the code vectors in a prediction."""
-
-    def informative(self, tokens: Tokens, known: Valid) -> Valid:
-        """True at known tokens that the estimate is conditioned on."""
-
-    def condition(
-        self,
-        estimate: Float[Tensor, "rows length width"],
-        z: Float[Tensor, "rows length width"],
-        gamma: Float[Tensor, "rows"],
-        guess: Float[Tensor, "rows length width"],
-        tokens: Tokens,
-        known: Valid,
-    ) -> Float[Tensor, "rows length width"]:
-        """The estimate given known tokens."""
-
-    def steer(
-        self,
-        estimate: Float[Tensor, "rows length width"],
-        z: Float[Tensor, "rows length width"],
-        gamma: Float[Tensor, "rows"],
-        guess: Float[Tensor, "rows length width"],
-    ) -> Float[Tensor, "rows length width"]:
-        """The estimate after guidance; unchanged without guidance."""
-
-    def log_tokens(self, prediction: Tensor) -> Float[Tensor, "rows length vocabulary"]:
-        """log p(token | z_t) in a prediction."""
-
-    def read(
-        self, z_0: Float[Tensor, "rows length width"], gamma_0: Float[Tensor, "rows"]
-    ) -> Float[Tensor, "rows length vocabulary"] | None:
-        """log p(token | z_0) without the network; None if the network reads z_0 as it reads any z_t."""
-
-
-@runtime_checkable
-class BlockwiseDenoiser(VectorDenoiser, Protocol):
-    """A denoiser of vectors that writes blocks of this many tokens after a context."""
-
-    @property
-    def block(self) -> int:
-        """Number of tokens of a block."""

@@ -292,14 +292,3 @@ class Learned(nn.Module, Schedule):
         # t(r) at fixed r: its value is t, and its gradient is dt = -d alpha / alpha'
         t_of_r = t - (alpha - alpha.detach()) / drawn
         return importance * loss.detach() ** 2 * self.alpha_prime(t_of_r) / drawn
-
-
-def spindle_alpha(t: Tensor, information: Tensor, weight: float) -> Tensor:
-    """alpha(t) = 1 - t - weight sin(pi t) information, of tokens with an information in [-1, 1]."""
-    return 1 - t - weight * torch.sin(math.pi * t) * information
-
-
-def spindle_rate(t: Tensor, information: Tensor, weight: float) -> Tensor:
-    """-alpha'(t) / (1 - alpha(t)) of `spindle_alpha`."""
-    slope = 1 + weight * math.pi * torch.cos(math.pi * t) * information
-    return slope / (t + weight * torch.sin(math.pi * t) * information)

@@ -6,8 +6,9 @@ computes it with another network, to first order.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -15,12 +16,11 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.diffusion.denoiser import Denoiser
-from unmask.diffusion.gaussian import signal
 from unmask.errors import UnmaskError, unknown
 from unmask.generation.sampling_params import SamplingParams
-from unmask.methods.latent.vector_method import LatentDenoiser, Vectors
-from unmask.methods.method import METHODS, Capabilities, methods_that
+from unmask.methods.method import METHODS, Method, methods_that
 from unmask.methods.token_classifier import TokenClassifier
+from unmask.registry import Registry
 from unmask.shapes import At, LogProbabilities, Tokens
 
 LARGEST_WEIGHT = 1000.0
@@ -55,7 +55,7 @@ class ClassifierFree:
     column: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.weight)
+        check_weight(self.weight)
 
     @property
     def cost(self) -> int:
@@ -87,7 +87,7 @@ class ClassifierGuided:
     weight: float
 
     def __post_init__(self) -> None:
-        _check(self.weight)
+        check_weight(self.weight)
 
     @property
     def cost(self) -> int:
@@ -103,66 +103,51 @@ class ClassifierGuided:
         return (log_x_theta + self.weight * slopes).log_softmax(-1)
 
 
-@dataclass(frozen=True)
-class ClassifierGuidedVectors(LatentDenoiser):
-    """Classifier guidance of vectors: the gradient of log p(y | text) in z_t moves the estimate."""
+class Guidance(ABC):
+    """Guidance of the methods with the same states between noise and text."""
 
-    classifier: SoftClassifier
-    weight: float
+    @staticmethod
+    @abstractmethod
+    def classifier_free(method: Method, label_id: int, null_id: int, weight: float) -> Denoiser:
+        """The denoiser of a method whose rows begin with the class token `label_id`.
 
-    def __post_init__(self) -> None:
-        _check(self.weight)
+        Args:
+            method: the method.
+            label_id: the class token.
+            null_id: the token that stands for no class.
+            weight: exponent of p(y | text).
+        """
 
-    @property
-    def cost(self) -> int:
-        """Network calls per row in each step."""
-        return 1 if self.weight == 0 else 3
+    @staticmethod
+    @abstractmethod
+    def by_classifier(method: Method, classifier: TokenClassifier, weight: float) -> Denoiser:
+        """The denoiser of a method with the gradient of a classifier.
 
-    def steer(
-        self, estimate: Vectors, z: Vectors, gamma: Float[Tensor, "rows"], guess: Vectors
-    ) -> Vectors:
-        if self.weight == 0:
-            return estimate
-
-        def log_p(prediction: Tensor) -> Tensor:
-            return self.classifier.soft(self.log_tokens(prediction).exp())
-
-        return self.moved(estimate, z, gamma, guess, log_p, self.weight)
-
-
-@dataclass(frozen=True)
-class ClassifierFreeVectors(LatentDenoiser):
-    """Classifier-free guidance of vectors: the estimate moves away from that without the class token.
-
-    Rows have the class token `label_id` at column `column`.
-    """
-
-    label_id: int
-    null_id: int
-    weight: float
-    column: int = 0
-
-    def __post_init__(self) -> None:
-        _check(self.weight)
-
-    @property
-    def cost(self) -> int:
-        """Network calls per row in each step."""
-        return 2
-
-    def steer(
-        self, estimate: Vectors, z: Vectors, gamma: Float[Tensor, "rows"], guess: Vectors
-    ) -> Vectors:
-        label, null = self.codes[self.label_id], self.codes[self.null_id]
-        alpha, _ = signal(gamma[:, None])
-        z, guess = z.clone(), guess.clone()
-        z[:, self.column] += alpha * (null - label)
-        guess[:, self.column] = null
-        free = self.estimate(self.predict(z, gamma, guess))
-        return free + self.weight * (estimate - free)
+        Args:
+            method: the method.
+            classifier: log p(y | text).
+            weight: exponent of p(y | text).
+        """
 
 
-def _check(weight: float) -> None:
+GUIDANCES: Registry[Guidance] = Registry("guidance")  # by the states of the methods
+
+
+@GUIDANCES.register("masks")
+class MaskGuidance(Guidance):
+    """Guidance of the log-probabilities of masked tokens."""
+
+    @staticmethod
+    def classifier_free(method: Method, label_id: int, null_id: int, weight: float) -> Denoiser:
+        return ClassifierFree(method.denoiser(), null_id, weight)
+
+    @staticmethod
+    def by_classifier(method: Method, classifier: TokenClassifier, weight: float) -> Denoiser:
+        return ClassifierGuided(method.denoiser(), classifier, weight)
+
+
+def check_weight(weight: float) -> None:
+    """Raises an error for a weight of guidance that is out of range."""
     if not 0 <= weight <= LARGEST_WEIGHT:
         raise UnmaskError(
             f"guidance must be 0 or more, and {LARGEST_WEIGHT:g} at most, not {weight}"
@@ -178,31 +163,22 @@ def first_tokens(bundle: Bundle, sampling: SamplingParams) -> list[int]:
 
 def guided(bundle: Bundle, sampling: SamplingParams) -> Denoiser:
     """The model's denoiser, guided towards the class label of the options."""
-    denoiser, label_id = bundle.method.denoiser(), _label_id(bundle, sampling)
-    weight = float(sampling.guidance)
+    method, label_id = bundle.method, _label_id(bundle, sampling)
+    weight, null_id = float(sampling.guidance), bundle.tokenizer.vocabulary.bos_id
     if label_id is None or (sampling.guide is None and weight == 1):
-        return denoiser
-    method, null_id = bundle.method, bundle.tokenizer.vocabulary.bos_id
-    if not _takes_guidance(method.capabilities):
-        able = methods_that(lambda can: can.generate and _takes_guidance(can))
+        return method.denoiser()
+    if method.capabilities.states not in GUIDANCES:
+        able = methods_that(lambda can: can.generate and can.states in GUIDANCES)
         raise UnmaskError(
             f"the method {METHODS.name_of(method)} takes no guidance: give a model of method {able}"
         )
+    kind = GUIDANCES[method.capabilities.states]
     if sampling.guide is None:
         assert null_id is not None
-        if method.capabilities.latent:
-            return ClassifierFreeVectors(cast(Any, method), label_id, null_id, weight)
-        return ClassifierFree(denoiser, null_id, weight)
+        return kind.classifier_free(method, label_id, null_id, weight)
     labels = bundle.tokenizer.labels.values()
     classifier = TokenClassifier(sampling.guide.method, label_id, labels)
-    if method.capabilities.latent:
-        return ClassifierGuidedVectors(cast(Any, method), classifier, weight)
-    return ClassifierGuided(denoiser, classifier, weight)
-
-
-def _takes_guidance(can: Capabilities) -> bool:
-    """True if guidance can change the distributions of a method's samplers."""
-    return can.states in ("masks", "vectors")
+    return kind.by_classifier(method, classifier, weight)
 
 
 def _label_id(bundle: Bundle, sampling: SamplingParams) -> int | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unmask.backbones.backbone import Backbone
 from unmask.backbones.compile import compile_backbone
-from unmask.diffusion.denoiser import Between, Denoiser
+from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
 from unmask.errors import UnmaskError
@@ -90,12 +90,14 @@ class Capabilities:
     time_bound: bool = False  # its bound is a mean over time, with time samplers and T-step bounds
     any_order: bool = False  # predicts a token from any others, so the chain rule runs in any order
     shared_head: bool = False  # log_x_theta calls of several texts can share one forward pass
-    states: Between = "masks"  # its states between noise and text
+    # its states between noise and text, which its samplers share: "masks", "vectors", "blocks" of
+    # vectors after a context, or a word of its own
+    states: str = "masks"
     token_schedule: bool = False  # each token has its own noise schedule
     per_row: bool = False  # its loss is one number per row, as of a classifier
-    distills: bool = (
-        False  # trains from a trained model; the last weights count, not the best bound
-    )
+    # the usual run to start from, if it trains from a trained model; then the last weights count,
+    # not those with the best bound
+    distills: str = ""
     score: bool = True  # the loss measures a text; False if it is no likelihood of any process
 
     @property

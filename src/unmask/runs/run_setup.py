@@ -119,9 +119,10 @@ def _check(config: RunConfig) -> None:
             raise UnmaskError(
                 "lora.rank trains adapters of a trained model: set init_from, such as stories"
             )
-    if METHODS[config.method.name].capabilities.distills and not config.init_from:
+    start = METHODS[config.method.name].capabilities.distills
+    if start and not config.init_from:
         raise UnmaskError(
-            f"method {config.method.name} distils a trained model: set init_from, such as runs/demo-duo"
+            f"method {config.method.name} distils a trained model: set init_from, such as {start}"
         )
     outline(config)  # raises an error if method and network do not fit
 

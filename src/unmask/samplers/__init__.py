@@ -8,20 +8,12 @@ from unmask.samplers.core.sampler_state import SamplerState, View
 from unmask.samplers.core.time_grid import GRIDS, given_times, grid_times
 from unmask.samplers.core.token_sampler import STRATEGIES, TAIL, SamplingTask
 from unmask.samplers.gibbs import Gibbs
-from unmask.samplers.latent_samplers import (
-    LatentAncestral,
-    LatentClamped,
-    LatentDDIM,
-    SimplexBlocks,
-)
 from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.length_first import LengthFirst
 from unmask.samplers.refine import Refine
 from unmask.samplers.remasking import PredictorCorrector, Remask
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
-from unmask.samplers.token_schedule import TokenScheduleSampler
-from unmask.samplers.uniform_samplers import UniformAncestral, Unrolled
 
 __all__ = [
     "GRIDS",
@@ -37,9 +29,6 @@ __all__ = [
     "FirstHitting",
     "Frame",
     "Gibbs",
-    "LatentAncestral",
-    "LatentClamped",
-    "LatentDDIM",
     "LeftToRight",
     "LengthFirst",
     "Margin",
@@ -50,12 +39,8 @@ __all__ = [
     "SamplerState",
     "SamplingTask",
     "SemiAutoregressive",
-    "SimplexBlocks",
     "Spread",
     "Threshold",
-    "TokenScheduleSampler",
-    "UniformAncestral",
-    "Unrolled",
     "View",
     "given_times",
     "grid_times",

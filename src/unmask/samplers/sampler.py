@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
-from unmask.diffusion.denoiser import Between, Denoiser
+from unmask.diffusion.denoiser import Denoiser
 from unmask.registry import Registry
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -17,7 +17,7 @@ class Sampler(ABC):
     revises: ClassVar[bool] = False  # True if it changes tokens that it has written
     rewrites: ClassVar[bool] = False  # True if it changes revisable tokens of the canvas
     causal: ClassVar[bool] = False  # True if it suits methods that generate from left to right
-    states: ClassVar[Between] = "masks"  # it suits the methods with these states, and no others
+    states: ClassVar[str] = "masks"  # it suits the methods with these states, and no others
     token_schedule: ClassVar[bool] = False  # True if it needs a noise schedule of each token
     windowed: ClassVar[bool] = False  # True if it generates texts of any length, in windows
 

@@ -330,7 +330,7 @@ class Trainer:
             result = validate()
         state = self.state
         measured = {**result.to_dict(), "nats": result.nats, "error": result.error}
-        newest = self.method.capabilities.distills
+        newest = bool(self.method.capabilities.distills)
         better = state.record_validation(result, newest)
         log.numbers({"step": state.step, "validation": measured})
         value = bound(result.nats, result.error)

@@ -110,11 +110,14 @@ def method_facts(name: str) -> dict[str, str]:
 
     kind = METHODS[name]  # raises an error for an unknown method
     can = kind.capabilities
-    uniform = can.states in ("uniform", "text")
     samplers = [each for each in suitable_samplers(kind) if each != kind.sampler]
     return {
         name: METHODS.summaries()[name],
-        "latent": "vectors" if can.latent else "uniform tokens" if uniform else "tokens",
+        "latent": "vectors"
+        if can.latent
+        else "tokens"
+        if can.states == "masks"
+        else "uniform tokens",
         "schedule": kind.noise_schedule,
         "certificate": kind.certificate,
         "fills": "yes" if can.generate and can.infill else "no",

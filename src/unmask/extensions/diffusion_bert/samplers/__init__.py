@@ -1,0 +1,1 @@
+"""The sampler of a schedule of each token."""

@@ -1,0 +1,1 @@
+"""Mathematics of uniform tokens: forward process, divergences, and the duality with Gaussian noise."""

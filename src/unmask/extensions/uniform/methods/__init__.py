@@ -1,0 +1,1 @@
+"""Methods whose network reads uniform tokens in place of masks."""

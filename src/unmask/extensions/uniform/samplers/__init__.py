@@ -1,0 +1,1 @@
+"""Samplers of rows that begin with uniform tokens."""

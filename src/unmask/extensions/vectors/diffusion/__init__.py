@@ -1,0 +1,1 @@
+"""Mathematics of Gaussian diffusion, and the denoisers of its samplers."""

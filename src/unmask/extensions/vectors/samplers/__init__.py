@@ -1,0 +1,1 @@
+"""Samplers of methods that diffuse vectors."""
