@@ -24,7 +24,7 @@ from unmask.methods.method import METHODS
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [DOCS / "explanation" / "equations.md", *sorted((DOCS / "extensions").glob("*.md"))]
 PAGE = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-SYMBOLS = sorted(set(re.findall(r"`(unmask(?:\.\w+)+)`", PAGE)))
+SYMBOLS = sorted(set(re.findall(r"`(unmask(?:\.\w+){2,})`", PAGE)))
 ROOMS = [unmask.diffusion.__name__]
 ROOMS += [
     f"{each.package}.diffusion" for each in extensions() if (each.folder / "diffusion").is_dir()

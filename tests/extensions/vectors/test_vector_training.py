@@ -72,7 +72,7 @@ def test_plaids_schedule_lowers_the_variance_and_its_ends_the_bound():
 
 
 def test_a_network_that_reads_tokens_only_is_refused():
-    fields = {"data.source_field": "a", "data.target_field": "b", "data.fill_target": "true"}
+    fields = {"data.source_field": "a", "data.target_field": "b", "data.packing": "pad"}
     settings = {"method": "plaid", "backbone": "encoder_decoder", **fields}
     with pytest.raises(UnmaskError, match="reads tokens: set backbone dit"):
         outline(resolve({}, list(settings.items())))
