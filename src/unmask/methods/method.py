@@ -367,7 +367,7 @@ def methods_that(can: Callable[[Capabilities], bool]) -> str:
         can: The condition on the capabilities.
 
     Returns:
-        The names, such as "mdlm, plaid or sedd".
+        The names, such as "d3pm, mdlm or sedd".
 
     Example:
         >>> methods_that(lambda can: can.causal)
