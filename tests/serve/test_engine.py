@@ -357,6 +357,30 @@ def test_more_jobs_than_there_is_room_for_are_refused(models):
         assert asyncio.run(fill(engine)) == [[1]] * 4
 
 
+def test_jobs_with_constraints_leave_half_of_the_places_to_others(models):
+    hold = threading.Event()
+
+    def compiling(model):
+        hold.wait(20)
+        yield 1
+
+    async def constrained(engine: Engine) -> list:
+        return [one async for one in engine.run("words", compiling, constrained=True)]
+
+    async def ask(engine: Engine) -> tuple[list, list]:
+        jobs = [asyncio.create_task(constrained(engine)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy, match="2 requests with constraints"):
+            await constrained(engine)
+        between = await all_of(engine, "words", job("generate", "T", length=8))
+        hold.set()
+        return between, await asyncio.gather(*jobs)
+
+    with Engine(models, active=2, waiting=2) as engine:
+        between, last = asyncio.run(ask(engine))
+    assert len(between) == 1 and last == [[1], [1]]
+
+
 def test_time_is_limited(models):
     async def ask(engine: Engine) -> None:
         with pytest.raises(TimedOut):
@@ -551,7 +575,7 @@ def test_a_job_without_a_thread_is_refused_and_leaves_its_place(models, monkeypa
 
     with Engine(models, active=1, waiting=0) as engine:
         with monkeypatch.context() as patch:
-            patch.setattr(engine._pool, "submit", none)
+            patch.setattr(engine._pools[False], "submit", none)
             with pytest.raises(Busy, match="cannot start a thread"):
                 together(engine, [("words", job("generate", "T", length=8))])
         assert engine.jobs == 0

@@ -14,7 +14,7 @@ from unmask.constraints.json_schema import measure
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.generation.prompts import FillRequest
-from unmask.generation.sampling_params import SamplingParams
+from unmask.generation.sampling_params import SamplingParams, constrains
 from unmask.randomness import row_uniforms
 from unmask.samplers.core.token_sampler import SamplingTask
 
@@ -26,8 +26,7 @@ def constrained(
 
     In a text that may end, phrases are written among its first `near` tokens if they fit there.
     """
-    unconstrained = sampling.regex is None and sampling.json_schema is None
-    if unconstrained and not (sampling.ban or sampling.include or sampling.allowed):
+    if not constrains(vars(sampling)):
         return job, task
     room = min(map(len, job.canvases)) - job.lead
     constraint = _constraint(tokenizer, job.lead, room, sampling)

@@ -224,6 +224,21 @@ class SamplingOptions(TypedDict, total=False):
     processors: Mapping[str, Mapping[str, Any]]
 
 
+def constrains(options: Mapping[str, Any]) -> bool:
+    """True if some options hold a constraint, which is compiled before the text is generated.
+
+    Args:
+        options: Sampling options by name.
+
+    Example:
+        >>> constrains({"regex": "[a-z]+"}), constrains({"ban": [], "n": 2})
+        (True, False)
+    """
+    if any(options.get(name) is not None for name in ("regex", "json_schema")):
+        return True
+    return any(options.get(name) for name in ("ban", "include", "allowed"))
+
+
 # names that other libraries have for an option
 SYNONYMS = {
     "max_tokens": "length",

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from unmask.generation.sampling_params import constrains
 from unmask.model import Model
 from unmask.play.controls import menu
 from unmask.play.page_requests import Forming, Guessing, Spelling, Styling
@@ -53,7 +54,8 @@ def router(engine: Engine) -> APIRouter:
 
     @routes.post("/play/stream")
     async def stream(request: Forming) -> Events:
-        events = engine.run(request.model, lambda model: stream_events(model, request))
+        constrained = constrains(request.model_extra or {})
+        events = engine.run(request.model, lambda model: stream_events(model, request), constrained)
         first = await anext(events)  # an error before the stream is a plain response
         return Events(_events(first, events))
 

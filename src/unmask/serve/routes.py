@@ -40,7 +40,8 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
             keys = ("text", "ids", "calls", "seed")
             yield [{key: getattr(result, key) for key in keys} for result in results]
 
-        return Json({"object": "fill", "model": name, "results": await engine.one(name, job)})
+        results = await engine.one(name, job, request.constrained)
+        return Json({"object": "fill", "model": name, "results": results})
 
     @routes.post("/v1/score", response_model=None)
     async def score(request: Scoring) -> Response:
@@ -61,7 +62,7 @@ def our_routes(engine: Engine, settings: ServerLimits) -> APIRouter:
         def job(model: Model) -> Iterator[dict[str, Any]]:
             yield from stream_frames(model, request, seed, settings)
 
-        frames = engine.run(name, job)
+        frames = engine.run(name, job, request.constrained)
         first = await anext(frames)  # an error before the stream is a plain response
         return Events(_events(name, seed, first, frames, engine.models[name]))
 

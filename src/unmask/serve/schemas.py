@@ -20,7 +20,7 @@ from unmask.errors import unknown
 from unmask.generation.logits_processor import LOGITS_PROCESSORS
 from unmask.generation.prompts import Prompt, prompt_list
 from unmask.generation.sampler_spec import spelled_samplers
-from unmask.generation.sampling_params import USUAL, SamplingParams
+from unmask.generation.sampling_params import USUAL, SamplingParams, constrains
 from unmask.options import Option, options_of
 
 Phrase = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -72,6 +72,11 @@ class Sampled(ApiRequest):
         """The options of the request as arguments of the Python API."""
         names = {*(one.name for one in options_of(SamplingParams, "http")), *LOGITS_PROCESSORS}
         return {**self.model_dump(include=names, exclude_unset=True), "seed": seed}
+
+    @property
+    def constrained(self) -> bool:
+        """True if the text has to satisfy a constraint."""
+        return constrains(self.options(0))
 
 
 class Usage(BaseModel):

@@ -24,6 +24,7 @@ FEW_TOKENS = 1 << 14  # token budget of other devices, not measured
 # Seconds that a job waits for its turn. It then computes without one, because the turn of another
 # job may take long.
 PATIENCE = 0.03
+SLICE = 0.002  # seconds that a job with a constraint computes before it gives way
 
 
 def most_tokens(method: Method) -> int:
@@ -42,7 +43,14 @@ class Ticket:
     operations of microseconds would contend for the interpreter lock and delay the network passes.
     """
 
-    def __init__(self, turns: threading.Semaphore) -> None:
+    def __init__(
+        self,
+        turns: threading.Semaphore,
+        constrained: bool = False,
+        pause: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.constrained = constrained  # True: the job compiles a constraint
+        self._pause, self._computed = pause, 0.0
         self.stopped = threading.Event()
         self.item: BatchItem | None = None  # the pending network call
         self.running = False  # True while a thread runs the job
@@ -60,7 +68,15 @@ class Ticket:
             self._turns.release()
 
     def check(self) -> None:
-        """Raises `Stopped` if the job is stopped."""
+        """Raises `Stopped` if the job is stopped. A job with a constraint gives way to others here.
+
+        After each few milliseconds that its thread has computed, it pauses for `pause` times as long.
+        """
+        if self.constrained:
+            computed = time.thread_time() - self._computed
+            if computed > SLICE:
+                self.stopped.wait(computed * self._pause())
+                self._computed += computed
         if self.stopped.is_set():
             raise Stopped
 

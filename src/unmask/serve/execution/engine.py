@@ -1,6 +1,7 @@
 """Runs concurrent jobs, each in its own thread, with batched network calls."""
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -27,6 +28,10 @@ from unmask.serve.limits import check_capacity
 
 T = TypeVar("T")
 STALL = 1.0  # seconds that a stopped job may take to end
+# Seconds for which a thread keeps the interpreter lock while another one waits for it. Each operation of
+# torch gives the lock back, so beside a compilation in Python a network pass waits this long for each.
+SWITCH = 0.0005
+SHARE = 0.25  # of one core's time, for jobs with constraints while other jobs run
 
 
 class Busy(Exception):
@@ -41,6 +46,10 @@ class Engine:
     """Runs jobs on models.
 
     Concurrent jobs do not change a result. On a CPU in float32 it is equal to the bit.
+
+    A job with a constraint may compile for seconds and, while it samples, compute more than the
+    network. Such jobs have threads of their own, take at most half of the places, and compute little
+    while other jobs run, so that these hardly wait for them.
 
     Args:
         models: the served models by name.
@@ -63,6 +72,7 @@ class Engine:
         self.models = dict(models)
         self.timeout = timeout
         self._limit = active + waiting
+        self._constrained_limit = max(1, self._limit // 2)
         self._queues: dict[Ticket, ResultQueue[Any]] = {}  # of running and waiting jobs
         self._progress = time.monotonic()  # the last end of a job
         self._lock = threading.Lock()
@@ -71,8 +81,13 @@ class Engine:
         self._threads_before = torch.get_num_threads()
         if on_cpu:  # one thread per worker: see the batcher
             torch.set_num_threads(1)
+        self._switch_before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH)
         self._batcher = Batcher(workers or (available_cores() if on_cpu else 1))
-        self._pool = ThreadPoolExecutor(active, "job")
+        self._pools = {
+            False: ThreadPoolExecutor(active, "job"),
+            True: ThreadPoolExecutor(max(1, active // 2), "constrained job"),
+        }
         self._turns = threading.Semaphore(1 if on_cpu else active)
         self._hooks = [
             block.register_forward_pre_hook(end_stopped_pass)
@@ -81,17 +96,24 @@ class Engine:
             for block in getattr(model.method.backbone, name, ())
         ]
 
-    async def run(self, model: str, job: Callable[[Model], Iterator[T]]) -> AsyncGenerator[T, None]:
+    async def run(
+        self, model: str, job: Callable[[Model], Iterator[T]], constrained: bool = False
+    ) -> AsyncGenerator[T, None]:
         """The results of a job, as it makes them.
 
         Closing the iterator stops the job at its next network call, or at once if it has not begun.
+
+        Args:
+            model: the name of the model.
+            job: the work; it gets the model and yields its results.
+            constrained: True if the job compiles a constraint.
         """
         if model not in self.models:
             raise unknown("model", model, self.models)
-        queue = self._admit(job)
+        queue = self._admit(job, constrained)
         limit = None if self.timeout is None else time.monotonic() + self.timeout
         try:
-            future = self._pool.submit(self._work, self.models[model], queue)
+            future = self._pools[constrained].submit(self._work, self.models[model], queue)
         except RuntimeError:
             self._leave(queue.ticket)
             queue.ticket.stopped.set()  # the pool may run the job later
@@ -108,9 +130,11 @@ class Engine:
                 queue.job = None  # frees its memory: the pool keeps the cancelled item for a while
                 self._leave(queue.ticket)
 
-    async def one(self, model: str, job: Callable[[Model], Iterator[T]]) -> T:
-        """The first result of a job, which is then stopped."""
-        async with aclosing(self.run(model, job)) as results:
+    async def one(
+        self, model: str, job: Callable[[Model], Iterator[T]], constrained: bool = False
+    ) -> T:
+        """The first result of a job, which is then stopped; arguments as for `run`."""
+        async with aclosing(self.run(model, job, constrained)) as results:
             return await anext(results)
 
     @property
@@ -179,10 +203,12 @@ class Engine:
         self._closing = True
         self._stop_all()
         self._batcher.close()
-        self._pool.shutdown()
+        for pool in self._pools.values():
+            pool.shutdown()
         for hook in self._hooks:
             hook.remove()
         torch.set_num_threads(self._threads_before)
+        sys.setswitchinterval(self._switch_before)
 
     def __enter__(self) -> "Engine":
         return self
@@ -190,16 +216,27 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _admit(self, job: Callable[[Model], Iterator[T]]) -> ResultQueue[T]:
+    def _admit(self, job: Callable[[Model], Iterator[T]], constrained: bool) -> ResultQueue[T]:
         with self._lock:
             if self._closing:
                 raise _closing()
             if self.full:
                 raise Busy(f"the server is full, with {self.jobs} requests: try again later")
-            ticket = Ticket(self._turns)
+            others = sum(ticket.constrained for ticket in self._queues)
+            if constrained and others >= self._constrained_limit:
+                raise Busy(f"the server has {others} requests with constraints: try again later")
+            ticket = Ticket(self._turns, constrained, self._pause)
             queue = ResultQueue[T](asyncio.get_running_loop(), ticket, job)
             self._queues[ticket] = queue
             return queue
+
+    def _pause(self) -> float:
+        """Seconds of pause for each second that a job with a constraint computes.
+
+        Beside other jobs, all jobs with constraints together compute for `SHARE` of the time.
+        """
+        running = [ticket.constrained for ticket in list(self._queues) if ticket.running]
+        return 0.0 if all(running) else sum(running) / SHARE - 1
 
     def _leave(self, ticket: Ticket) -> None:
         with self._lock:

@@ -42,7 +42,7 @@ def chats(engine: Engine, settings: ServerLimits) -> APIRouter:
             raise RequestValidationError(found) from None
         seed = request.drawn_seed(model.defaults)
         job = partial(completion_pieces, request=completion, settings=settings, seed=seed)
-        return name, engine.run(name, job)
+        return name, engine.run(name, job, completion.constrained)
 
     @routes.post("/v1/chat/completions", responses=STREAMED, response_model=None)
     async def chat(request: with_options(Chatting)) -> Response:  # type: ignore[valid-type]

@@ -8,7 +8,12 @@ from unmask.errors import UnmaskError
 from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import Prompt, prompt_ids
 from unmask.generation.sampler_spec import choose_sampler
-from unmask.generation.sampling_params import SamplingParams, params_to_fill, params_to_generate
+from unmask.generation.sampling_params import (
+    SamplingParams,
+    constrains,
+    params_to_fill,
+    params_to_generate,
+)
 from unmask.model import Model
 from unmask.serve.limits import ServerLimits
 from unmask.serve.responses import Problem, named_field
@@ -51,8 +56,7 @@ def sampling_params(model: Model, options: dict[str, Any], writes: bool) -> Samp
 
 def check_sampler(model: Model, sampling: SamplingParams, settings: ServerLimits) -> None:
     """Raises an error for constraints, sampler steps or texts that the limits forbid."""
-    constraints = sampling.regex or sampling.ban or sampling.include
-    if not settings.constraints and (constraints or sampling.json_schema is not None):
+    if not settings.constraints and constrains(vars(sampling)):
         raise UnmaskError(
             "regex, ban, include and response_format are disabled on this server: leave them out"
         )

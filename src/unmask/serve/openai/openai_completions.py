@@ -30,7 +30,7 @@ def completions(engine: Engine, settings: ServerLimits) -> APIRouter:
         name = model_name(engine, request.model)
         seed = request.drawn_seed(engine.models[name].defaults)
         job = partial(completion_pieces, request=request, settings=settings, seed=seed)
-        pieces = engine.run(name, job)
+        pieces = engine.run(name, job, request.constrained)
         completion = _Completion(name, request)
         if request.stream:
             first = await anext(pieces)  # an error before the stream is a plain response
