@@ -2,7 +2,7 @@
 
     python benchmarks/reliability fuzz --inputs 12500
 
-Each file is given to one of the loaders: configs, checkpoints, runs, tokenizers, data. A loader may load it or refuse
+Each file is given to one of the loaders: configs, checkpoints, runs, tokenizers, data, ratings. A loader may load it or refuse
 it with a one-line error of the package. Anything else is a failure, and so is a file that takes more than a minute. The
 input of a failure is saved. The script prints one JSON line for each loader. The inputs are the same each time.
 """
@@ -41,6 +41,9 @@ from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
+from unmask.extensions.ratings.comparisons import attention_checks, compare_texts
+from unmask.extensions.ratings.rating_file import Choice, RatingFile
+from unmask.extensions.ratings.rating_report import rating_report
 from unmask.model import Model
 from unmask.runs.inspect import inspect, status_of
 from unmask.training.checkpoints import checkpoint
@@ -49,6 +52,7 @@ from unmask.training.train_state import TrainingState
 
 SECONDS = 60  # most time for a file
 MEMORY = 16 * 2**30  # bytes of address space for the process
+CHOICES: tuple[Choice, ...] = (0, 1, 2)
 TEXT = "The cat sat on the mat, naïve café 日本語 [MASK] 42.\n"
 
 # Loaders, and valid files for each
@@ -120,6 +124,8 @@ def _tokenizers(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
     seeds = [_read(folder / kind) for kind in ("bpe", "characters", "text8", "labelled")]
     whole = seeds[0]["tokenizer.json"]
     model = json.loads(whole)["model"]
+    growing = [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}] * 9
+    growth = json.loads(whole) | {"normalizer": {"type": "Sequence", "normalizers": growing}}
     merges = "\n".join(" ".join(pair) for pair in model["merges"])
     split = {
         "type": "Split",
@@ -131,6 +137,7 @@ def _tokenizers(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
     seeds += [
         {"tokenizer.json": whole, "tokenizer_config.json": b'{"bos_token": "a", "eos_token": "b"}'},
         {"tokenizer.json": json.dumps(other).encode()},
+        {"tokenizer.json": json.dumps(growth).encode()},
         {"vocab.json": json.dumps(model["vocab"]).encode(), "merges.txt": merges.encode()},
         {
             "vocab.txt": "\n".join(
@@ -174,7 +181,29 @@ def _data(_: Path) -> tuple[list[Files], Callable[[Path], object]]:
     return seeds, load
 
 
+def _ratings(folder: Path) -> tuple[list[Files], Callable[[Path], object]]:
+    """Files of ratings: read, with a vote of each choice, and reported."""
+    comparisons = compare_texts({"a": ["Tom ran.", "x"], "b": ["Tom sat.", "y"]}, ["Tom", ""])
+    seeds = []
+    for count in (0, 1):
+        checks = attention_checks(count)
+        file = RatingFile.create(folder / f"{count}.jsonl", {"n": 2}, [*comparisons, *checks])
+        for number, one in enumerate(file.comparisons):
+            file.vote("Ann", one, CHOICES[number % 3], 1.5)
+        seeds.append({"ratings.jsonl": file.path.read_bytes()})
+
+    def load(folder: Path) -> object:
+        file = RatingFile.read(folder / "ratings.jsonl")
+        for choice in CHOICES:
+            if shown := file.next("Bob"):
+                file.vote("Bob", shown.id, choice)
+        return rating_report([RatingFile.read(file.path)])
+
+    return seeds, load
+
+
 LOADERS = {
+    "ratings": _ratings,
     "configs": _configs,
     "checkpoints": _checkpoints,
     "runs": _runs,

@@ -34,6 +34,8 @@ PATIENCE = 30.0  # seconds; a slower response counts as a hang
 POSTS = ("/v1/completions", "/v1/fill", "/v1/score", "/v1/stream")
 FIXED = {"prompt": "The", "max_tokens": 24, "seed": 11, "temperature": 0.7}
 
+HALF_CLOSED = "half-closed"  # the client shuts down its writing side and must get its text
+
 Content = bytes | list[bytes]  # in one piece, or in chunks
 
 
@@ -194,7 +196,7 @@ def large(path: str, limit: int) -> Iterator[tuple[str, Content]]:
 
 
 def broken() -> Iterator[tuple[str, bytes]]:
-    """Raw bytes that are not valid HTTP."""
+    """Raw bytes: no valid HTTP, and valid requests of clients that shut down their writing side."""
     post = b"POST /v1/fill HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     yield "no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
     yield "no HTTP", b"hello\r\n\r\n"
@@ -212,6 +214,11 @@ def broken() -> Iterator[tuple[str, bytes]]:
     yield "huge length", post + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n"
     yield "bad chunk", post + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
     yield "upgrade", post + b"Upgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+    asked = json.dumps(FIXED).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    length = b"Content-Length: %d\r\n" % len(asked)
+    yield HALF_CLOSED, head + length + b"Connection: close\r\n\r\n" + asked
+    yield HALF_CLOSED, head + length + b"\r\n" + asked
     yield "folded", b"GET / HTTP/1.1\r\nHost: localhost\r\nA: b\r\n c\r\nConnection: close\r\n\r\n"
 
 
@@ -226,7 +233,7 @@ def generated(document: dict[str, Any], count: int, number: int = 0) -> list[Att
 
         @seed(number + turn)
         @settings(
-            max_examples=share,
+            max_examples=max(share, 1),
             phases=[Phase.generate],
             database=None,
             deadline=None,
@@ -274,7 +281,8 @@ def attack(address: str, attacks: list[Attack], outcome: Outcome) -> Outcome:
             if took > outcome.slowest:
                 outcome.slowest, outcome.slowest_name = took, f"{one.name} {one.content[-80:]!r}"
             outcome.statuses[status] += 1
-            if status.startswith("5") or status == "hang":
+            lost = one.name == HALF_CLOSED and status != "200"
+            if status.startswith("5") or status == "hang" or lost:
                 outcome.wrong.append(
                     f"{status}: {one.name}: {one.method} {one.path} {one.content[:200]!r}"
                 )
@@ -299,6 +307,8 @@ def _raw(address: str, one: Attack) -> str:
     with socket.create_connection((parts.hostname, parts.port), PATIENCE) as connection:
         try:
             connection.sendall(one.content)
+            if one.name == HALF_CLOSED:
+                connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(4096)
         except TimeoutError:
             return "hang"

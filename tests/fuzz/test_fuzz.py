@@ -17,7 +17,14 @@ def fuzz():
 
 @pytest.mark.parametrize(
     ("loader", "inputs"),
-    [("configs", 40), ("checkpoints", 60), ("runs", 40), ("tokenizers", 120), ("data", 60)],
+    [
+        ("configs", 40),
+        ("checkpoints", 60),
+        ("runs", 40),
+        ("tokenizers", 120),
+        ("data", 60),
+        ("ratings", 40),
+    ],
 )
 def test_a_loader_loads_or_refuses(fuzz, tmp_path, loader, inputs):
     row = fuzz(loader, inputs, tmp_path)
