@@ -8,7 +8,7 @@ from unmask.backbones.backbone import BACKBONES
 from unmask.backbones.causal import Causal
 from unmask.backbones.compile import recompute_blocks
 from unmask.backbones.dit import DiT
-from unmask.backbones.layers.attention import causal_rule
+from unmask.backbones.layers.attention_rules import causal_rule
 from unmask.backbones.layers.dropout import draw_keys
 from unmask.backbones.layers.state import KVState
 from unmask.backbones.layers.transformer_block import SIZES

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.backbones.layers.attention import AttentionRule, Call
+from unmask.backbones.layers.attention import Call
+from unmask.backbones.layers.attention_rules import AttentionRule
 from unmask.backbones.layers.dropout import Keys, draw_keys
 from unmask.backbones.layers.inference_weights import InferenceWeights, is_plain
 from unmask.backbones.layers.ops import ALIGNED
@@ -31,6 +32,7 @@ class Backbone(InferenceWeights, ABC):
     # compiled code would recompute the angles for every rotated element.
     compiled: ClassVar[str] = "features"
     recomputes: ClassVar[bool] = False  # True: a step of decoding computes all earlier tokens again
+    rules: ClassVar[bool] = False  # True: any attention rule and a KV cache serve the network
     onnx: ClassVar[bool] = True  # False: an ONNX file cannot hold the network
     pairs: ClassVar[bool] = False  # True: reads rows of pairs only
     tokens_only: ClassVar[bool] = False  # True: reads token ids and no vectors
@@ -78,7 +80,8 @@ class Backbone(InferenceWeights, ABC):
             condition: The noise level of each row, for networks with time conditioning.
             valid: False at padding. Padding does not change the features of other tokens.
             positions: The position of each input in its text; 0, 1, … by default.
-            rule: (query positions, key positions) -> True where attention is allowed.
+            rule: (query places, key places) -> True where attention is allowed. The place of a
+                token is its index among the inputs and the tokens of the state before them.
             state: Keys and values of earlier tokens. The call appends those of `inputs`.
             at: Distinct indices of the tokens to compute, into the flattened batch; all by default.
 

@@ -28,7 +28,7 @@ from unmask.vocabulary import Vocabulary
 class Causal(Backbone):
     """Causal transformer with rotary positions and a KV cache."""
 
-    causal = True
+    causal = rules = True
     compiled = "trunk"
 
     @dataclass(frozen=True)

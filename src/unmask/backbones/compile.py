@@ -10,7 +10,7 @@ from torch import Tensor
 from unmask.backbones.backbone import Backbone
 from unmask.errors import UnmaskError
 
-FORMS = 24  # most compiled forms of a block; further ones run uncompiled
+FORMS = 64  # most compiled forms of a block; further ones run uncompiled
 
 
 def compile_backbone(backbone: Backbone, rows: Collection[int] | None = None) -> None:
@@ -52,8 +52,8 @@ def compile_blocks(backbone: Backbone, rows: Collection[int] | None = None) -> N
     blocks = getattr(backbone, "blocks", ())
     if not len(blocks):
         compile_backbone(backbone, rows)
-    # forms of a block: the first, the last and others, by mask, segments or neither, in training or
-    # not
+    # forms of a block: the first, the last and others, by mask, block size, segments or
+    # neither, in training or not
     dynamo = torch._dynamo.config
     dynamo.recompile_limit = max(dynamo.recompile_limit, FORMS)
     for block in blocks:

@@ -56,6 +56,7 @@ class DiT(Backbone):
     """Bidirectional transformer with adaLN and rotary positions: the network of the MDLM paper."""
 
     compiled = "trunk"
+    rules = True
 
     @dataclass(frozen=True)
     class Config(BlockConfig):
@@ -92,7 +93,12 @@ class DiT(Backbone):
         """Features of the inputs. `condition` is sigma; without time conditioning, sigma = 0 is used."""
         condition = self._noise(call)
         attention = call.attention(self.config.rotary)
-        return self.trunk(call.inputs, condition, attention, self.keys(call.inputs), at=call.at)
+        # uncompiled with a state, as in `Causal.compute`
+        trunk = self.trunk if call.state is None else partial(DiT.trunk, self)
+        h = trunk(call.inputs, condition, attention, self.keys(call.inputs), at=call.at)
+        if call.state is not None:
+            call.state.advance(call.inputs.shape[1])
+        return h
 
     def _noise(self, call: Call) -> Tensor | None:
         """The noise levels of a call; None if the frozen weights contain the modulation by sigma = 0."""

@@ -15,8 +15,8 @@ from unmask.backbones.layers.attention import (
     Call,
     CrossAttentionInputs,
     attention_inputs,
-    causal_rule,
 )
+from unmask.backbones.layers.attention_rules import causal_rule
 from unmask.backbones.layers.cross_attention import CrossBlock
 from unmask.backbones.layers.state import GraphKVState, KVState, Source, SourceState
 from unmask.backbones.layers.transformer_block import NORMS, Block, zero_linear
@@ -36,6 +36,7 @@ class EncoderDecoder(DiT):
     """
 
     pairs = tokens_only = True
+    rules = False
     onnx = False
 
     @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Noise(RowNoise):
     is True at tokens that are still masked at `t_min`, for the reconstruction term.
     """
 
-    by_token = ("masked", "unfinished")
+    by_token: ClassVar[tuple[str, ...]] = ("masked", "unfinished")
 
     masked: Tokens
     importance: PerRow

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from unmask.backbones.layers.attention import causal_rule
+from unmask.backbones.layers.attention_rules import causal_rule
 from unmask.config.run_config import to_dict
 from unmask.diffusion.parameterization import zero_masked
 from unmask.errors import UnmaskError

@@ -1,6 +1,7 @@
 """Methods: each has a bound on the likelihood for training and a denoiser for samplers."""
 
 from unmask.methods.autoregressive import Autoregressive
+from unmask.methods.block_diffusion import BlockDiffusion
 from unmask.methods.d3pm import D3PM
 from unmask.methods.distilled import DistilledMDLM, with_teacher
 from unmask.methods.mdlm import MDLM
@@ -17,6 +18,7 @@ __all__ = [
     "MLM",
     "SEDD",
     "Autoregressive",
+    "BlockDiffusion",
     "DistilledMDLM",
     "Losses",
     "Method",

@@ -156,20 +156,26 @@ class MaskedDiffusion(Method):
         self, tensors: Tensors, token_loss: TokenLoss, state: State | None = None
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows length"]]:
         """Sum and values of a loss at the tokens of `token_tensors`."""
-        x, z_t, at = (tensors[name] for name in ("x", "z_t", "at"))
-        sigma, valid = tensors.get("sigma"), tensors.get("valid")
-        h = self.backbone.features(z_t, sigma, valid=valid, state=state, at=at)
+        x, at, h = tensors["x"], tensors["at"], self.features_at(tensors, state)
         mask_id = self.vocabulary.mask_id if self.zero_masking else None
         ids, by_token = self.read(x.flatten()[at]), tensors["by_token"].unbind()
         total, values = projection_loss(self.backbone.head, mask_id, h, ids, token_loss, *by_token)
         return total, spread(values, at, x)
+
+    def features_at(
+        self, tensors: Tensors, state: State | None = None
+    ) -> Float[Tensor, "tokens width"]:
+        """Features of the tokens of `token_tensors`, which the network reads with noise."""
+        z_t, at, rule = tensors["z_t"], tensors["at"], self.rule
+        sigma, valid = tensors.get("sigma"), tensors.get("valid")
+        return self.backbone.features(z_t, sigma, valid=valid, rule=rule, state=state, at=at)
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """log x_theta at chosen positions of z_t; MASK has probability 0."""
         with self.arithmetic():
             # features of all tokens: rounding depends on the number of tokens computed, and a text
             # must not depend on the other texts of its batch
-            h = self.backbone.features(z_t, self.condition(t, z_t.device))
+            h = self.backbone.features(z_t, self.condition(t, z_t.device), rule=self.rule)
             return self.log_mean(h[at])
 
     def log_mean(self, h_at: Float[Tensor, "tokens width"]) -> LogProbabilities:

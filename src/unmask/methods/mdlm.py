@@ -53,8 +53,11 @@ class MDLM(MaskedDiffusion):
             )
 
     def training_noise(self, stream: RowStream, valid: Valid) -> Noise:
+        return self.weighted(self.noise(stream, valid))
+
+    def weighted(self, noise: Noise) -> Noise:
         """Noise whose importance includes the training weights, which have mean 1 over mask ratios."""
-        noise, weight = self.noise(stream, valid), self.config.loss_weight
+        weight = self.config.loss_weight
         if weight == "elbo":
             return noise
         limit = self.config.largest_weight if weight == "clipped" else 1.0

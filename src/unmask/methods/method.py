@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unmask.backbones.backbone import Backbone
 from unmask.backbones.compile import compile_backbone
+from unmask.backbones.layers.attention_rules import AttentionRule
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import Schedule
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
@@ -89,6 +90,7 @@ class Capabilities:
     infill: bool = True  # fills gaps, with the text on both sides as context
     time_bound: bool = False  # its bound is a mean over time, with time samplers and T-step bounds
     any_order: bool = False  # predicts a token from any others, so the chain rule runs in any order
+    blocks: bool = False  # denoises blocks of tokens given the blocks before them
     shared_head: bool = False  # log_x_theta calls of several texts can share one forward pass
     # its states between noise and text, which its samplers share: "masks", "vectors", "blocks" of
     # vectors after a context, or a word of its own
@@ -129,6 +131,7 @@ class Method(nn.Module, ABC):
         "section schedule"  # the noise schedule, for `unmask list methods`
     )
     loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
+    rule: AttentionRule | None = None  # of the network in whole rows; None: the network's own
     few_shapes: bool = False  # True: `tensors_of` has few shapes, as a CUDA graph needs
 
     def __init__(

@@ -1,12 +1,22 @@
 """Attention rules and masks, computed once for all layers."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
+from unmask.backbones.layers.attention_rules import (
+    AttentionRule,
+    attend_by_blocks,
+    attention_mask,
+    block_mask,
+    causal_rule,
+    full_rule,
+    takes_block_mask,
+)
+from unmask.backbones.layers.ops import attend
 from unmask.backbones.layers.rotary import Rotary, Rotation
 from unmask.backbones.layers.state import KVState, Source, State
 from unmask.shapes import Inputs
@@ -36,14 +46,26 @@ class AttentionInputs(NamedTuple):
     cache: KVState | None
     relative: RelativePositions | None = None
     cross: CrossAttentionInputs | None = None  # of a decoder with an encoder
+    by_blocks: BlockMask | None = None  # carries the rule in place of `mask`
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attention of rotated queries and keys, by the carrier of the rule.
+
+        Args:
+            q: Queries, [rows, heads, queries, head width].
+            k: Keys, [rows, heads, keys, head width], with those of the cache.
+            v: Values of the keys.
+
+        Returns:
+            The values of each query.
+        """
+        if self.by_blocks is not None:
+            return attend_by_blocks(q, k, v, self.by_blocks)
+        return attend(q, k, v, self.mask, self.causal)
 
     def by_token(self, x: Float[Tensor, "#rows values"]) -> Tensor:
         """Values of each row, broadcast over its tokens."""
         return x[:, None]
-
-
-# (query positions, key positions) -> True where the query attends to the key
-AttentionRule = Callable[[Tensor, Tensor], Tensor]
 
 
 def attention_inputs(
@@ -62,17 +84,25 @@ def attention_inputs(
     start = cache.length if cache else 0
     reach = cache.reach(length) if cache else length
     from_the_start = positions is None and not start
+    places = torch.arange(start, start + length, device=device)
     if positions is None:
-        positions = torch.arange(start, start + length, device=device)
+        positions = places
+    elif cache:
+        places = positions  # a CUDA graph reads the place of its token from a tensor
     # a plain causal mask needs no tensor: the kernel has the option `is_causal`
     plain_causal = causal and rule is None and valid is None and reach == length
     if causal and rule is None and not plain_causal:
         rule = causal_rule
-    keys = torch.arange(reach, device=device) if cache else positions
-    mask = None if plain_causal else attention_mask(positions, keys, valid, rule)
-    if from_the_start:
-        return AttentionInputs(rotary.first(length, device), mask, plain_causal, cache)
-    return AttentionInputs(rotary.at(positions, reach), mask, plain_causal, cache)
+    if rule is full_rule:
+        rule = None
+    mask = by_blocks = None
+    if rule is not None and not cache and valid is None and takes_block_mask(rule, device):
+        by_blocks = block_mask(rule, length, device)
+    elif not plain_causal:
+        keys = torch.arange(reach, device=device) if cache else places
+        mask = attention_mask(places, keys, valid, rule)
+    rotation = rotary.first(length, device) if from_the_start else rotary.at(positions, reach)
+    return AttentionInputs(rotation, mask, plain_causal, cache, by_blocks=by_blocks)
 
 
 class Call(NamedTuple):
@@ -97,23 +127,6 @@ class Call(NamedTuple):
         )
 
 
-def causal_rule(query: Tensor, key: Tensor) -> Tensor:
-    """The causal rule: True at keys up to the query's position."""
-    return key <= query
 
 
 Features = Float[Tensor, "rows length width"]
-
-
-def attention_mask(
-    queries: Int[Tensor, "queries"],
-    keys: Int[Tensor, "keys"],
-    valid: Bool[Tensor, "rows keys"] | None,
-    rule: AttentionRule | None,
-) -> Bool[Tensor, "#rows 1 #queries keys"] | None:
-    """Attention mask: the rule, and False at padding; None if all queries attend to all keys."""
-    allowed = None if rule is None else rule(queries[:, None], keys[None, :])[None, None]
-    if valid is None:
-        return allowed
-    real = valid[:, None, None, :]
-    return real if allowed is None else torch.logical_and(real, allowed)

@@ -19,7 +19,6 @@ from unmask.backbones.layers.ops import (
     EPS,
     BlockWeights,
     SwiGLU,
-    attend,
     feed_forward,
     gated,
     linear,
@@ -356,13 +355,13 @@ class Block(InferenceWeights):
         return attention.join([self._heads(*part[:2], layer, part[2]) for part in parts]), v
 
     def _heads(self, qk: Tensor, v: Tensor, layer: int, attention: AttentionInputs) -> Features:
-        """Attention of rotated queries and keys, with torch's fused kernel."""
+        """Attention of rotated queries and keys, by the carrier of the rule."""
         sizes = [self.attention.heads, self.attention.kv_heads]
         q, k = (part.transpose(1, 2) for part in qk.split(sizes, 2))
         v = v.transpose(1, 2)
         if attention.cache is not None:
             k, v = attention.cache.append(layer, k, v)
-        y = attend(q, k, v, attention.mask, attention.causal)
+        y = attention.attend(q, k, v)
         return y.transpose(1, 2).flatten(2)
 
 

@@ -1,6 +1,7 @@
 """Denoiser of masked diffusion with few input shapes, each one CUDA graph on a GPU."""
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ class GraphDenoiser:
         self.edition = method.edition
         self._method = method
         self._log_x_theta_graph = CudaGraph(self._log_x_theta)
-        self._features_graph = CudaGraph(method.backbone.features)
+        self._features = partial(method.backbone.features, rule=method.rule)
+        self._features_graph = CudaGraph(self._features)
         self._sampler_graphs = CudaGraphs()
 
     def __call__(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
@@ -60,4 +62,4 @@ class GraphDenoiser:
         self, rows: Tensor, columns: Tensor, z_t: Tokens, sigma: Tensor | None = None
     ) -> LogProbabilities:
         at = rows * z_t.shape[1] + columns
-        return self._method.log_mean(self._method.backbone.features(z_t, sigma, at=at))
+        return self._method.log_mean(self._features(z_t, sigma, at=at))

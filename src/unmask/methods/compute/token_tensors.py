@@ -17,7 +17,7 @@ def token_tensors(
     batch: Batch,
     z_t: Tokens,
     chosen: Valid,
-    inputs: Sequence[Float64[Tensor, "rows"]],
+    inputs: Sequence[Float64[Tensor, "rows *length"]],
     sigma: Tensor | None,
 ) -> dict[str, Tensor]:
     """Inputs of `loss_of` for a loss at chosen tokens.
@@ -27,7 +27,8 @@ def token_tensors(
         batch: The rows.
         z_t: Token ids with noise, which the network reads.
         chosen: True at the tokens of the loss.
-        inputs: Inputs of the loss by row, the weight first. It is 0 at the tokens that fill up.
+        inputs: Inputs of the loss by row or by token, the weight first. It is 0 at the tokens that
+            fill up.
         sigma: Noise levels; None for a network without time conditioning.
 
     Returns:
@@ -35,8 +36,9 @@ def token_tensors(
     """
     at, count = chosen_first(chosen, method.few_shapes)
     wide = method.backbone.head.weight.dtype == torch.float64
-    by_row = torch.stack(list(inputs)).detach().to(torch.float64 if wide else torch.float32)
-    by_token = by_row[:, at // z_t.shape[1]]
+    dtype = torch.float64 if wide else torch.float32
+    each = [value if value.ndim == 2 else value[:, None].expand(z_t.shape) for value in inputs]
+    by_token = torch.stack([value.detach().to(dtype).flatten()[at] for value in each])
     by_token[0, count:] = 0.0
     tensors = {"x": batch.x, "z_t": z_t, "at": at, "by_token": by_token}
     optional = {"sigma": sigma, "valid": batch.padding}

@@ -79,7 +79,7 @@ def _log_x_theta(
     _check_no_gradients()
     rows, columns = at
     flat = rows * z_t.shape[1] + columns
-    call = Call(z_t, method.condition(t, z_t.device), at=flat)
+    call = Call(z_t, method.condition(t, z_t.device), at=flat, rule=method.rule)
     return _in_parts(method, batcher, ticket, call, partial(method.log_x_theta, z_t, t, at))
 
 

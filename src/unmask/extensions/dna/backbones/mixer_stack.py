@@ -14,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.backbones.backbone import Backbone
 from unmask.backbones.dit import NoiseLevel
-from unmask.backbones.layers.attention import AttentionRule, Call, Features
+from unmask.backbones.layers.attention import Call, Features
+from unmask.backbones.layers.attention_rules import AttentionRule
 from unmask.backbones.layers.inference_weights import Compilable
 from unmask.backbones.layers.ops import modulate, taken
 from unmask.backbones.layers.state import RecurrentState, State

@@ -1,0 +1,136 @@
+"""Attention rules, and the forms in which attention gets them.
+
+A rule is carried by no tensor where a kernel has an option for it, by a dense mask, or by a block
+mask of FlexAttention on CUDA, which skips the blocks of keys that no query attends to. All carriers
+give the same features.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+# (query places, key places) -> True where the query attends to the key. The place of a token is its
+# index among the tokens of a call and of the state before it.
+AttentionRule = Callable[[Tensor, Tensor], Tensor]
+
+
+def causal_rule(query: Tensor, key: Tensor) -> Tensor:
+    """The causal rule: True at keys up to the query's place."""
+    return key <= query
+
+
+def full_rule(query: Tensor, key: Tensor) -> Tensor:
+    """The rule of a bidirectional network: True everywhere. A causal network obeys it too."""
+    return torch.ones_like(query + key, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class BlockRule:
+    """Tokens attend to their own block and to earlier ones.
+
+    Example:
+        >>> place = torch.arange(4)
+        >>> BlockRule(2)(place[:, None], place).int().tolist()
+        [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
+    """
+
+    block: int  # tokens of a block
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        return key // self.block <= query // self.block
+
+
+@dataclass(frozen=True)
+class NoisyCleanRule:
+    """The rule of rows [z_t ; x], which hold a text with noise and without (arXiv 2503.09573).
+
+    Tokens of z_t attend to their own block of z_t and to the earlier blocks of x. Tokens of x
+    attend to their own block and to the earlier blocks of x, and never to z_t.
+
+    Example:
+        >>> place = torch.arange(4)  # two tokens of z_t, then two of x
+        >>> NoisyCleanRule(length=2, block=1)(place[:, None], place).int().tolist()
+        [[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    """
+
+    length: int  # tokens of each half
+    block: int
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        query_clean, key_clean = query >= self.length, key >= self.length
+        query_block = (query - self.length * query_clean) // self.block
+        key_block = (key - self.length * key_clean) // self.block
+        within = ~query_clean & ~key_clean & (key_block == query_block)
+        before = ~query_clean & key_clean & (key_block < query_block)
+        return within | before | (query_clean & key_clean & (key_block <= query_block))
+
+
+def attention_mask(
+    queries: Int[Tensor, "queries"],
+    keys: Int[Tensor, "keys"],
+    valid: Bool[Tensor, "rows keys"] | None,
+    rule: AttentionRule | None,
+) -> Bool[Tensor, "#rows 1 #queries keys"] | None:
+    """Dense mask: the rule, and False at padding; None if all queries attend to all keys."""
+    allowed = None if rule is None else rule(queries[:, None], keys[None, :])[None, None]
+    if valid is None:
+        return allowed
+    real = valid[:, None, None, :]
+    return real if allowed is None else torch.logical_and(real, allowed)
+
+
+def takes_block_mask(rule: AttentionRule | None, device: torch.device) -> bool:
+    """True if FlexAttention carries a rule; a rule that is no value would be compiled in each call."""
+    return device.type == "cuda" and isinstance(rule, BlockRule | NoisyCleanRule)
+
+
+@cache  # compiled code has the mask as a guard, so a rule has one mask
+def block_mask(rule: AttentionRule, length: int, device: torch.device) -> BlockMask:
+    """The block mask of a rule.
+
+    Args:
+        rule: A rule that is equal to another of the same values.
+        length: Tokens of a row.
+        device: The device of the attention.
+
+    Returns:
+        The mask of all rows and heads.
+    """
+
+    def allowed(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return rule(query, key)
+
+    with torch.inference_mode(False):  # training mode reads the mask too
+        return create_block_mask(allowed, None, None, length, length, device=str(device))
+
+
+def attend_by_blocks(
+    q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: bool = False
+) -> Tensor:
+    """Attention of FlexAttention, compiled on a GPU.
+
+    Args:
+        q: Queries, [rows, heads, queries, head width].
+        k: Keys, [rows, heads, keys, head width].
+        v: Values of the keys.
+        mask: A mask of `block_mask`.
+        grouped: True if several heads of queries share a head of keys and values.
+
+    Returns:
+        The values of each query.
+    """
+    q, k = q.to(v.dtype), k.to(v.dtype)  # autocast leaves FlexAttention alone
+    plain = not q.is_cuda or torch.compiler.is_compiling()
+    attention = flex_attention if plain else _compiled()
+    return attention(q, k, v, block_mask=mask, enable_gqa=grouped)
+
+
+@cache
+def _compiled() -> Any:
+    return torch.compile(flex_attention, dynamic=False)
