@@ -21,7 +21,11 @@ from unmask.methods.method import METHODS
 
 LANGUAGE = Language.random()
 SCHEDULE_NAMES = list(SCHEDULES)
-DIFFUSIONS = [name for name in METHODS if METHODS[name].capabilities.time_bound]
+DIFFUSIONS = [  # blocks have laws of their own
+    name
+    for name in METHODS
+    if METHODS[name].capabilities.time_bound and not METHODS[name].capabilities.blocks
+]
 CONTINUOUS = [name for name in DIFFUSIONS if not getattr(METHODS[name].Config(), "steps", 0)]
 STEPPED = [  # every combination of a method's switches
     pytest.param(name, dict(zip(names, values, strict=True)), id=f"{name}{values}")

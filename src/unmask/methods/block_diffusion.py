@@ -145,7 +145,8 @@ class BlockDiffusion(MDLM):
         self, batch: Batch, noise: RowNoise | None, full_bound: bool = False
     ) -> dict[str, Tensor]:
         assert isinstance(noise, BlockNoise)
-        tensors = self.masked_tensors(batch, noise.masked, noise.t, [self._weights(noise)])
+        weights = [self._weights(noise)]
+        tensors = self.masked_tensors(batch, noise.masked, noise.t[:, 0], weights)
         ends = self._end_tensors(batch, noise) if full_bound else {}
         if noise.block:
             # its length is the block size, which the loss needs without waiting for the device

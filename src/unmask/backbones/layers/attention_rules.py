@@ -102,12 +102,12 @@ def block_mask(rule: AttentionRule, length: int, device: torch.device) -> BlockM
     Returns:
         The mask of all rows and heads.
     """
-
-    def allowed(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return rule(query, key)
-
     with torch.inference_mode(False):  # training mode reads the mask too
-        return create_block_mask(allowed, None, None, length, length, device=str(device))
+        return create_block_mask(
+            lambda row, head, query, key: rule(query, key),
+            *(None, None, length, length),
+            device=str(device),
+        )
 
 
 def attend_by_blocks(
