@@ -48,8 +48,8 @@ def one_of(names: str) -> str:
     return f"set backbone {' or '.join(name for name in names.split() if name in BACKBONES)}"
 
 
-CAUSAL = one_of("causal gpt2 hyena mamba modern_causal")
-BOTH_SIDES = one_of("bert bimamba caduceus deberta dit modern_dit mpnet")
+CAUSAL = one_of("causal gpt2 hyena llama mamba modern_causal")
+BOTH_SIDES = one_of("bert bimamba caduceus deberta dit llama modern_dit mpnet")
 READS_TIME = f"{one_of('bimamba caduceus dit modern_dit')} and {TIMED} true"
 COMPLEMENTS = "set data.tokenizer.kind dna"
 PAIRED = "set data.source_field and data.target_field, or another backbone"
@@ -62,6 +62,7 @@ ANSWERS = {
         "dit": CAUSAL,
         "dit, timed": CAUSAL,
         "gpt2": TRAINS,
+        "llama": "set backbone.causal true",
     },
     "d3pm": {
         "bert": TRAINS,
@@ -69,6 +70,7 @@ ANSWERS = {
         "dit": TRAINS,
         "dit, timed": TRAINS,
         "gpt2": BOTH_SIDES,
+        "llama": TRAINS,
     },
     "mdlm": {
         "bert": TRAINS,
@@ -76,6 +78,7 @@ ANSWERS = {
         "dit": TRAINS,
         "dit, timed": TRAINS,
         "gpt2": BOTH_SIDES,
+        "llama": TRAINS,
     },
     "sedd": {
         "bert": READS_TIME,
@@ -83,10 +86,20 @@ ANSWERS = {
         "dit": f"set {TIMED} true",
         "dit, timed": TRAINS,
         "gpt2": READS_TIME,
+        "llama": READS_TIME,
     },
 }
 ANSWERS |= {name: dict(ANSWERS["sedd"]) for name in ("udlm", "duo", "d3pm_uniform")}
 ANSWERS["diffusion_bert"] = dict(ANSWERS["mdlm"])
+RULED = one_of("causal dit llama modern_causal modern_dit")
+ANSWERS["block_diffusion"] = {
+    "bert": RULED,
+    "causal": TRAINS,
+    "dit": TRAINS,
+    "dit, timed": f"set {TIMED} false",
+    "gpt2": RULED,
+    "llama": TRAINS,
+}
 for answers in ANSWERS.values():  # the others fit the same networks
     answers |= {f"modern_{name}": reply for name, reply in answers.items() if name[0] in "cd"}
     for suffix in ("", ", timed"):
@@ -110,6 +123,7 @@ SLOW = [
     *(("autoregressive", f"{name}, timed") for name in ("hyena", "mamba")),
     *(("d3pm", name) for name in NETWORKS if name not in ("dit, timed", "causal", "caduceus")),
     *(("mdlm", "bimamba, timed"), ("mdlm", "modern_dit, timed"), ("sedd", "modern_dit, timed")),
+    *(("block_diffusion", name) for name in NETWORKS if name not in ("causal", "bert")),
     *((method, name) for method, name in PAIRS if method in ALIKE and name != "dit, timed"),
 ]
 TRAINED = [pair for pair in PAIRS if ANSWERS[pair[0]][pair[1]] is TRAINS]
@@ -147,6 +161,8 @@ def command(folder, capsys, monkeypatch) -> Run:
 def train(command: Run, method: str, network: str, refused: bool = False, **fields: str) -> str:
     """Trains a pair for two steps. Returns its folder, or the line of the refusal."""
     settings = {**NETWORKS[network], **SETTINGS, "method": method, "data.train": "text.txt"}
+    if METHODS[method].capabilities.blocks:
+        settings["method.blocks"] = "4,0"
     settings |= {f"backbone.{name}": value for name, value in fields.items()}
     if not hasattr(config_class(BACKBONES[settings["backbone"]]), "heads"):
         del settings["backbone.heads"]
@@ -193,7 +209,7 @@ def assert_reported(command: Run, run: str, method: str, network: str) -> None:
         texts.append(Path("report.html").read_text(encoding="utf-8"))
     for text in texts:
         assert "Final bound" in text
-        assert ("Perplexity by T" in text) == (method == "mdlm")
+        assert ("Perplexity by T" in text) == (method in ("mdlm", "block_diffusion"))
         assert (f"{run}, by schedule" in text) == (method == "mdlm" and not timed)
 
 

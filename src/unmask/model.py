@@ -246,6 +246,7 @@ class Model(Bundle):
         steps: int | None = None,
         order: "Order | None" = None,
         orders: int | None = None,
+        block: int | None = None,
         shard: tuple[int, int] = (0, 1),
         batch: int = 32,
         progress: Callable[[float], None] | None = None,
@@ -267,6 +268,7 @@ class Model(Bundle):
             order: the token order of a chain-rule likelihood: left_to_right, right_to_left, random or
                 a list of positions.
             orders: the number of random orders of the any-order bound.
+            block: the tokens of a block, for a model of block diffusion; 0 is the whole row.
             shard: (i, n) measures the i-th of n parts; `+` adds their bounds.
             batch: rows computed at a time; it changes time and memory only.
             progress: called after each batch with the share that is done.
@@ -293,6 +295,7 @@ class Model(Bundle):
                 else texts
             )
         how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
+        how["block"] = block
         return perplexity(
             self,
             data,

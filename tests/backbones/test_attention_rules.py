@@ -19,7 +19,9 @@ RULED = [name for name in BACKBONES if BACKBONES[name].rules]
 def network(name: str):
     """A small network with no weight at zero."""
     kind = BACKBONES[name]
-    built = kind(kind.Config(width=32, depth=2, heads=2, dropout=0.0), Vocabulary.over(11))
+    grouped = {"kv_heads": 1} if hasattr(kind.Config, "kv_heads") else {}
+    config = kind.Config(width=32, depth=2, heads=2, dropout=0.0, **grouped)
+    built = kind(config, Vocabulary.over(11))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in built.parameters():
@@ -54,7 +56,7 @@ def test_flex_attention_equals_the_dense_mask(name, rule, monkeypatch):
     built = network(name)
     dense = built.features(tokens(), rule=rule)
     monkeypatch.setattr(attention, "takes_block_mask", lambda rule, device: rule is not None)
-    carried = attention.Call(tokens(), rule=rule).attention(16, causal=built.causal)
+    carried = attention.Call(tokens(), rule=rule).attention(built.config.rotary, built.causal)
     assert carried.mask is None and carried.by_blocks is not None
     close(built.features(tokens(), rule=rule), dense)
 

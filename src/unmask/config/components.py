@@ -84,6 +84,8 @@ def _check_pair(config: RunConfig) -> None:
         )
     if not fits:
         lacking = f"a {direction} network, but {backbone} is not"
+    elif needs.blocks and not kind.rules:
+        lacking = f"a network whose attention obeys a rule, but {backbone} has none"
     elif needs.noise_level and not _reads_time(kind):
         lacking = f"a network that reads the noise level, but {backbone} does not"
     else:
@@ -100,7 +102,8 @@ def _suits(kind: type[Backbone], needs: Capabilities) -> bool:
     if kind.pairs:
         return False  # a network for pairs is no general advice
     fits = needs.any_network or kind.causal == needs.causal or _has(kind, "causal")
-    return fits and (not needs.noise_level or _reads_time(kind))
+    obeys = kind.rules or not needs.blocks
+    return fits and obeys and (not needs.noise_level or _reads_time(kind))
 
 
 def _reads_time(kind: type[Backbone]) -> bool:

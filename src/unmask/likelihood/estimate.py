@@ -22,6 +22,7 @@ from unmask.likelihood.estimators import CountedBatch, Estimator, own_bound
 from unmask.likelihood.measured_rows import TokenRows, counted_in, first_targets, given_in
 from unmask.likelihood.sums import Conditions, Sums
 from unmask.likelihood.token_orders import Order, order_estimator
+from unmask.methods.block_diffusion import with_block
 from unmask.methods.method import Method
 from unmask.randomness import RowStream
 
@@ -36,6 +37,7 @@ class How(TypedDict, total=False):
     steps: int | None  # T of the bound; 0 is continuous time
     order: Order | None  # of the chain rule: a name of ORDERS, or each position of a row once
     orders: int | None  # K of the any-order bound
+    block: int | None  # tokens of a block, of a model of block diffusion; 0 is the whole row
 
 
 def likelihood(
@@ -133,19 +135,24 @@ def nats_by_row(
 
 
 def choose_estimator(method: Method, batch: int = 32, **how: Unpack[How]) -> Estimator:
-    """The estimator that `how` selects: a time sampler, T steps, an order, or K random orders.
+    """The estimator that `how` selects: a time sampler, T steps, a block size, or token orders.
 
     The default is the method's own bound.
     """
     checked("batch", batch)
     named = [name for name in How.__annotations__ if how.get(name) is not None]
     estimator, steps, orders = how.get("estimator"), how.get("steps"), how.get("orders")
-    if len(named) > 1 and (named != ["estimator", "steps"] or estimator == "pseudo"):
+    if len(named) > 1 and (
+        not {*named} <= {"estimator", "steps", "block"} or estimator == "pseudo"
+    ):
         raise UnmaskError(f"{' and '.join(named)} measure different things: give one of them")
     if orders is not None:
         return order_estimator(method, batch, orders=checked("orders", orders))
     if how.get("order") is not None or estimator == "pseudo":
         return order_estimator(method, batch, order=how.get("order"))
+    block = how.get("block")
+    if block is not None:
+        method = with_block(method, checked("block", block, 0))
     return own_bound(method, estimator, None if steps is None else checked("steps", steps, 0))
 
 

@@ -22,6 +22,7 @@ from unmask.diffusion.time_sampler import (
     Uniform,
 )
 from unmask.errors import UnmaskError, unknown
+from unmask.methods.block_diffusion import BlockDiffusion
 from unmask.methods.masked_diffusion import MaskedDiffusion
 from unmask.methods.method import METHODS, Method
 from unmask.randomness import RowStream
@@ -98,7 +99,11 @@ class OwnBound(Estimator):
             return "left to right" if self.method.capabilities.causal else "the method's own bound"
         inner = self.times.times if isinstance(self.times, NonEmptyMasks) else self.times
         process = f"T = {self.method.steps}" if self.method.steps else "continuous time"
-        return f"{process}, {TIME_SAMPLERS.name_of(inner)} estimator"
+        parts = [process, f"{TIME_SAMPLERS.name_of(inner)} estimator"]
+        if self.method.capabilities.blocks:
+            size = cast(BlockDiffusion, self.method).block
+            parts.insert(0, f"blocks of {size}" if size else "whole rows")
+        return ", ".join(parts)
 
     def noise(self, scored: Valid, streams: Sequence[RowStream]) -> RowNoise | None:
         """The noise of rows; None if the loss has none. The streams cover the rows in order."""

@@ -4,6 +4,7 @@ One network serves several block sizes, if training alternates them. A block siz
 row, which is plain MDLM.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -22,7 +23,7 @@ from unmask.diffusion.time_sampler import Noise, RowNoise, TimeFirst, TimeSample
 from unmask.errors import UnmaskError
 from unmask.methods.masked_diffusion import ENDS, MaskedDiffusion
 from unmask.methods.mdlm import MDLM
-from unmask.methods.method import METHODS
+from unmask.methods.method import METHODS, Method
 from unmask.options import check_options, option
 from unmask.randomness import RowStream
 from unmask.shapes import Batch, Tensors, Valid
@@ -77,11 +78,6 @@ class BlockDiffusion(MDLM):
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)
-        if not self.backbone.rules:
-            raise UnmaskError(
-                "block diffusion needs a network whose attention obeys a rule: "
-                "set backbone dit or causal"
-            )
         if self.backbone.time_conditioning:
             raise UnmaskError(
                 "each block has its own time, but the network reads one noise level for each row: "
@@ -177,6 +173,26 @@ class BlockDiffusion(MDLM):
             rule=NoisyCleanRule(length, len(tensors["block"])),
             at=at + at // length * length,
         )
+
+
+def with_block(method: Method, block: int) -> Method:
+    """A copy of a method with the bound of another block size; it shares the network.
+
+    Args:
+        method: A model of block diffusion. Another method raises an error.
+        block: Tokens of a block; 0 is the whole row.
+
+    Returns:
+        The copy. A block size that was not trained gives a valid bound, but a loose one.
+    """
+    if not isinstance(method, BlockDiffusion):
+        raise UnmaskError(
+            f"{METHODS.name_of(method)} has no blocks: leave block out, or give a model of method "
+            "block_diffusion"
+        )
+    other = copy.copy(method)
+    other.block = block
+    return other
 
 
 @dataclass(frozen=True)

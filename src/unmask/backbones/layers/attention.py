@@ -127,6 +127,4 @@ class Call(NamedTuple):
         )
 
 
-
-
 Features = Float[Tensor, "rows length width"]

@@ -110,17 +110,15 @@ def block_mask(rule: AttentionRule, length: int, device: torch.device) -> BlockM
         )
 
 
-def attend_by_blocks(
-    q: Tensor, k: Tensor, v: Tensor, mask: BlockMask, grouped: bool = False
-) -> Tensor:
+def attend_by_blocks(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask) -> Tensor:
     """Attention of FlexAttention, compiled on a GPU.
 
     Args:
         q: Queries, [rows, heads, queries, head width].
-        k: Keys, [rows, heads, keys, head width].
+        k: Keys, [rows, heads, keys, head width]. With fewer heads than `q`, neighbouring heads of
+            queries share keys and values.
         v: Values of the keys.
         mask: A mask of `block_mask`.
-        grouped: True if several heads of queries share a head of keys and values.
 
     Returns:
         The values of each query.
@@ -128,7 +126,7 @@ def attend_by_blocks(
     q, k = q.to(v.dtype), k.to(v.dtype)  # autocast leaves FlexAttention alone
     plain = not q.is_cuda or torch.compiler.is_compiling()
     attention = flex_attention if plain else _compiled()
-    return attention(q, k, v, block_mask=mask, enable_gqa=grouped)
+    return attention(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
 
 
 @cache

@@ -57,6 +57,12 @@ class LikelihoodOptions:
     orders: int | None = option(
         None, ge=1, metavar="K", help="any-order bound with K random orders per draw"
     )
+    block: int | None = option(
+        None,
+        ge=0,
+        metavar="N",
+        help="tokens of a block, for block_diffusion, 0 for the whole row; by default that of training",
+    )
     shard: str | None = option(None, metavar="I/N", help="measure part I of N, counted from 0")
     merge: list[Path] | None = option(None, help="merge parts that --save wrote; without MODEL")
 
@@ -118,6 +124,7 @@ class Likelihood(Suite):
             steps=options.steps,
             order=parse_order(options.order),
             orders=options.orders,
+            block=options.block,
             shard=parse_shard(options.shard),
             batch=options.batch,
             progress=MeasureProgress("measured", progress.say),
