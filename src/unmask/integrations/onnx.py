@@ -37,7 +37,7 @@ class Network(nn.Module):
     ) -> Float[Tensor, "rows length vocabulary"]:
         # explicit positions: a cached table would fix the length in the exported graph
         positions = torch.arange(tokens.shape[1])
-        rule = causal_rule if self.backbone.causal else None
+        rule = self.method.rule or (causal_rule if self.backbone.causal else None)
         h = self.backbone.features(tokens, sigma, positions=positions, rule=rule)
         return zero_masked(self.backbone.logits(h), self.method.vocabulary.mask_id)
 
