@@ -124,7 +124,8 @@ def test_one_pass_equals_block_by_block_evaluation_with_and_without_a_cache(netw
     everything = torch.ones_like(batch.valid)
     tensors = method.tensors_of(batch, replace(noise, masked=everything & noise.masked))
     tensors["at"] = torch.arange(batch.x.numel())
-    trained = method.features_at(tensors).view(2, 8, -1)
+    tokens, about = method.network_inputs(tensors)
+    trained = backbone.features(tokens, **about).view(2, 8, -1)
     state = backbone.new_state(2, 8)
     for start in range(0, 8, block):
         here = slice(start, min(start + block, 8))

@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.backbones.layers.attention_rules import NoisyCleanRule, full_rule
-from unmask.backbones.layers.state import State
 from unmask.diffusion.process import masked_tokens
 from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, RowNoise, TimeFirst, TimeSampler
@@ -26,7 +25,7 @@ from unmask.methods.mdlm import MDLM
 from unmask.methods.method import METHODS, Method
 from unmask.options import check_options, option
 from unmask.randomness import RowStream
-from unmask.shapes import Batch, Tensors, Valid
+from unmask.shapes import Batch, Tensors, Tokens, Valid
 
 WHOLE = 0  # the block size of whole rows
 TIMES = ("block", "row")
@@ -156,23 +155,18 @@ class BlockDiffusion(MDLM):
         weight, *_ = self.loss_inputs(noise.t.flatten())
         return weight.view_as(noise.t) * noise.importance
 
-    def features_at(
-        self, tensors: Tensors, state: State | None = None
-    ) -> Float[Tensor, "tokens width"]:
-        """Features of tokens of z_t, from one pass over [z_t ; x]; over z_t alone for whole rows."""
+    def network_inputs(self, tensors: Tensors) -> tuple[Tokens, dict[str, Any]]:
+        """z_t, or [z_t ; x] in blocks: one pass computes all blocks, each after the ones before."""
         if "block" not in tensors:
-            return super().features_at(tensors, state)
-        x, z_t, at, valid = (tensors.get(name) for name in ("x", "z_t", "at", "valid"))
-        assert x is not None and z_t is not None and at is not None
+            return super().network_inputs(tensors)
+        x, z_t, at, valid = tensors["x"], tensors["z_t"], tensors["at"], tensors.get("valid")
         length = x.shape[1]
-        place = torch.arange(length, device=x.device)
-        return self.backbone.features(
-            torch.cat([z_t, x], 1),
-            valid=None if valid is None else valid.repeat(1, 2),
-            positions=place.repeat(2),
-            rule=NoisyCleanRule(length, len(tensors["block"])),
-            at=at + at // length * length,
-        )
+        return torch.cat([z_t, x], 1), {
+            "valid": None if valid is None else valid.repeat(1, 2),
+            "positions": torch.arange(length, device=x.device).repeat(2),
+            "rule": NoisyCleanRule(length, len(tensors["block"])),
+            "at": at + at // length * length,
+        }
 
 
 def with_block(method: Method, block: int) -> Method:

@@ -156,19 +156,18 @@ class MaskedDiffusion(Method):
         self, tensors: Tensors, token_loss: TokenLoss, state: State | None = None
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "rows length"]]:
         """Sum and values of a loss at the tokens of `token_tensors`."""
-        x, at, h = tensors["x"], tensors["at"], self.features_at(tensors, state)
+        x, at = tensors["x"], tensors["at"]
+        tokens, about = self.network_inputs(tensors)
+        h = self.backbone.features(tokens, **about, state=state)
         mask_id = self.vocabulary.mask_id if self.zero_masking else None
         ids, by_token = self.read(x.flatten()[at]), tensors["by_token"].unbind()
         total, values = projection_loss(self.backbone.head, mask_id, h, ids, token_loss, *by_token)
         return total, spread(values, at, x)
 
-    def features_at(
-        self, tensors: Tensors, state: State | None = None
-    ) -> Float[Tensor, "tokens width"]:
-        """Features of the tokens of `token_tensors`, which the network reads with noise."""
-        z_t, at, rule = tensors["z_t"], tensors["at"], self.rule
-        sigma, valid = tensors.get("sigma"), tensors.get("valid")
-        return self.backbone.features(z_t, sigma, valid=valid, rule=rule, state=state, at=at)
+    def network_inputs(self, tensors: Tensors) -> tuple[Tokens, dict[str, Any]]:
+        """z_t and further arguments of `Backbone.features`, from the tensors of `token_tensors`."""
+        about = {"condition": tensors.get("sigma"), "valid": tensors.get("valid")}
+        return tensors["z_t"], about | {"rule": self.rule, "at": tensors["at"]}
 
     def log_x_theta(self, z_t: Tokens, t: Float[Tensor, "rows"], at: At) -> LogProbabilities:
         """log x_theta at chosen positions of z_t; MASK has probability 0."""

@@ -56,7 +56,14 @@ class MDLM(MaskedDiffusion):
         return self.weighted(self.noise(stream, valid))
 
     def weighted(self, noise: Noise) -> Noise:
-        """Noise whose importance includes the training weights, which have mean 1 over mask ratios."""
+        """Noise whose importance includes the training weights, which have mean 1 over mask ratios.
+
+        Args:
+            noise: Noise of the bound.
+
+        Returns:
+            The same noise with the importance of training.
+        """
         weight = self.config.loss_weight
         if weight == "elbo":
             return noise

@@ -98,7 +98,7 @@ def attention_inputs(
     mask = by_blocks = None
     if rule is not None and not cache and valid is None and takes_block_mask(rule, device):
         by_blocks = block_mask(rule, length, device)
-    elif not plain_causal:
+    elif not plain_causal and (rule is not None or valid is not None):
         keys = torch.arange(reach, device=device) if cache else places
         mask = attention_mask(places, keys, valid, rule)
     rotation = rotary.first(length, device) if from_the_start else rotary.at(positions, reach)

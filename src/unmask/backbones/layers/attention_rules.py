@@ -1,8 +1,8 @@
 """Attention rules, and the forms in which attention gets them.
 
-A rule is carried by no tensor where a kernel has an option for it, by a dense mask, or by a block
-mask of FlexAttention on CUDA, which skips the blocks of keys that no query attends to. All carriers
-give the same features.
+The causal and the full rule need no tensor, since kernels have an option for them. A dense mask
+carries any rule. On CUDA a block mask of FlexAttention carries the rules of blocks, and skips the
+keys that no query attends to. All carriers give the same features.
 """
 
 from collections.abc import Callable
