@@ -37,7 +37,7 @@ LAYERS = [
     {"model"},
     {"evaluation"},
     {"runs"},
-    {"report", "serve", "integrations"},
+    {"serve", "integrations"},
     {"play"},
     {"cli"},
     {"extensions"},  # each may import all of the core, as a plugin does, and no other extension

@@ -24,7 +24,6 @@ _COMMANDS = {
     "train": ("train", "config"),
     "evaluate": ("evaluate",),
     "generate": ("generate", "fill", "edit"),
-    "report": ("report",),
     "harness": ("harness",),
     "play": ("play",),
     "serve": ("serve",),

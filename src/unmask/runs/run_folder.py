@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.config.components import outline
-from unmask.config.run_config import RunConfig, load_recipe, resolve
+from unmask.config.run_config import RunConfig, flatten, load_recipe, resolve
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.errors import UnmaskError
 from unmask.training.logs.run_log import read_log
@@ -95,3 +95,11 @@ def count_parameters(config: RunConfig, vocabulary: Vocabulary) -> Parameters:
     embedding = ("backbone.embedding.", "backbone.head.")
     rest = sum(size for name, size in sizes.items() if not name.startswith(embedding))
     return Parameters(sum(sizes.values()), rest)
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """The settings in which runs differ, by dotted name; None if a run has no such setting."""
+    flat = [flatten(run.config) for run in runs]
+    names = dict.fromkeys(name for settings in flat for name in settings)
+    values = {name: [settings.get(name) for settings in flat] for name in names}
+    return {name: each for name, each in values.items() if any(v != each[0] for v in each)}

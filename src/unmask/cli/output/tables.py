@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unmask.report.elements import Table as PageTable
+    from unmask.cli.output.elements import Table as PageTable
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 

@@ -48,11 +48,11 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
+    from unmask.cli.output.elements import Table
     from unmask.extensions.orders.order_policy import PRIORS
     from unmask.extensions.orders.order_training import OrderTraining
     from unmask.extensions.orders.train_policy import train_order_policy
     from unmask.model import load
-    from unmask.report.elements import Table
 
     check_place(args.out)
     if getattr(args, "prior", "random") not in ("random", *PRIORS):

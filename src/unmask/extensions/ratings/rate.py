@@ -176,7 +176,7 @@ def _report(args: Namespace) -> None:
 
 
 def _show(report: "RatingReport") -> None:
-    from unmask.report.elements import Table
+    from unmask.cli.output.elements import Table
 
     rates = [
         [

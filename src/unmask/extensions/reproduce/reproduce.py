@@ -10,8 +10,8 @@ from unmask.cli.parser import Commands, add_examples, given
 from unmask.likelihood.figure_text import signed
 
 if TYPE_CHECKING:
+    from unmask.cli.output.elements import Table
     from unmask.extensions.reproduce.reproduced_tables import Line, Reproduction
-    from unmask.report.elements import Table
 
 
 def add(commands: Commands) -> None:
@@ -82,9 +82,9 @@ def execute(args: Namespace) -> None:
 def _show(found: "Reproduction") -> None:
     from rich.console import Console
 
+    from unmask.cli.output.elements import Table, setting
     from unmask.cli.output.tables import show_tables
-    from unmask.report.elements import Table, setting
-    from unmask.report.run_report import differences
+    from unmask.runs.run_folder import differences
 
     columns = ["row", f"ours ({found.figure})", "paper", "nats / token"]
     rows = [[line.row, _ours(line), _paper(line), _nats(line)] for line in found.lines]
@@ -101,7 +101,7 @@ def _show(found: "Reproduction") -> None:
 
 
 def _runs(found: "Reproduction") -> "Table":
-    from unmask.report.elements import Table, clock
+    from unmask.cli.output.elements import Table, clock
 
     columns = ["run", "non-embedding parameters", "tokens", "time", "seed"]
     rows = [
@@ -123,7 +123,7 @@ def _runs(found: "Reproduction") -> "Table":
 
 
 def _ours(line: "Line") -> str:
-    from unmask.report.elements import figure
+    from unmask.cli.output.elements import figure
 
     return signed(line.certificate, figure(line.ours, line.error, line.freedom))
 

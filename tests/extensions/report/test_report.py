@@ -22,16 +22,16 @@ from unmask.data.rows.first_rows import FirstRows
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.sample_rows import Row
+from unmask.extensions.report import plots as pictures
+from unmask.extensions.report.parts import perplexity
+from unmask.extensions.report.run_report import report_run
+from unmask.extensions.report.sections import sections
 from unmask.likelihood.bound_by_steps import nats_by_steps
 from unmask.likelihood.estimate import likelihood
 from unmask.likelihood.figure_text import with_error
 from unmask.likelihood.schedule_variance import variance_by_schedule
-from unmask.report import plots as pictures
-from unmask.report.elements import perplexity
-from unmask.report.run_report import differences, report_run
-from unmask.report.sections import sections
 from unmask.runs.measurements import COMPARED, STEPS, Budget, Measuring, Point
-from unmask.runs.run_folder import read_run, read_runs
+from unmask.runs.run_folder import differences, read_run, read_runs
 
 ROWS, DRAWS = 2, 4
 OPTIONS = ["--rows", str(ROWS), "--draws", str(DRAWS), "--device", "cpu"]

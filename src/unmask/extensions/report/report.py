@@ -14,7 +14,7 @@ from unmask.cli.parser import Commands, add_examples, given
 from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
-    from unmask.report.run_report import RunReport
+    from unmask.extensions.report.run_report import RunReport
 
 
 def add(commands: Commands) -> None:
@@ -51,7 +51,7 @@ def execute(args: Namespace) -> None:
         _check(args.html)
     from rich.console import Console
 
-    from unmask.report.run_report import report_run
+    from unmask.extensions.report.run_report import report_run
     from unmask.runs.measurements import Budget
     from unmask.runs.run_folder import read_runs
 
@@ -74,7 +74,7 @@ def execute(args: Namespace) -> None:
 
 def _check(html: Path) -> None:
     """Raises an error, before anything is measured, if the page cannot be drawn or written."""
-    from unmask.report.plots import need_matplotlib
+    from unmask.extensions.report.plots import need_matplotlib
 
     need_matplotlib()
     if html.is_dir():
@@ -84,8 +84,8 @@ def _check(html: Path) -> None:
 
 
 def _write(html: Path, reports: "Sequence[RunReport]") -> None:
-    from unmask.report.html_page import page
-    from unmask.report.sections import sections
+    from unmask.extensions.report.html_page import page
+    from unmask.extensions.report.sections import sections
 
     names = ", ".join(report.run.name for report in reports)
     temporary = html.with_name(f".{html.name}.building")
@@ -97,7 +97,7 @@ def _write(html: Path, reports: "Sequence[RunReport]") -> None:
 def _show(reports: "Sequence[RunReport]") -> None:
     from rich.console import Console
 
-    from unmask.report.sections import sections
+    from unmask.extensions.report.sections import sections
 
     console = Console(highlight=False, soft_wrap=True)
     for section in sections(reports):

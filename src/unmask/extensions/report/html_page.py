@@ -4,7 +4,8 @@ import base64
 from collections.abc import Sequence
 from html import escape
 
-from unmask.report.elements import Picture, Section, Table
+from unmask.cli.output.elements import Table
+from unmask.extensions.report.parts import Picture, Section
 from unmask.version import __version__
 
 _STYLE = """

@@ -1,11 +1,10 @@
 """Content of a report on one run: its log, its samples and its measurements."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from unmask.config.run_config import flatten
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.sample_rows import Row, stored
 from unmask.likelihood.schedule_variance import Spread
@@ -78,11 +77,3 @@ def report_run(
         frontiers(run.folder),
         measured_or_cached(Measuring.samples),
     )
-
-
-def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """The settings in which runs differ, by dotted name; None if a run has no such setting."""
-    flat = [flatten(run.config) for run in runs]
-    names = dict.fromkeys(name for settings in flat for name in settings)
-    values = {name: [settings.get(name) for settings in flat] for name in names}
-    return {name: each for name, each in values.items() if any(v != each[0] for v in each)}

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from unmask.cli.output.elements import Table, clock, setting
 from unmask.evaluation.suites.sample_rows import JUDGED, Row
+from unmask.extensions.report import plots as pictures
+from unmask.extensions.report.parts import Picture, Section, perplexity
+from unmask.extensions.report.run_report import RunReport
 from unmask.likelihood.figure_text import signed, with_error
 from unmask.methods.method import METHODS
-from unmask.report import plots as pictures
-from unmask.report.elements import Picture, Section, Table, clock, perplexity, setting
-from unmask.report.run_report import RunReport, differences
-from unmask.runs.run_folder import Run
+from unmask.runs.run_folder import Run, differences
 
 
 def sections(reports: Sequence[RunReport]) -> list[Section]:

@@ -1,1 +1,0 @@
-"""Reports of runs: tables, plots, one HTML page."""
