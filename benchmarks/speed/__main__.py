@@ -7,6 +7,7 @@ sys.path[0] = str(Path(__file__).parents[2])
 from benchmarks.room import main  # noqa: E402
 
 TABLES = (
+    "beside_authors --table authors.jsonl",
     "plan",
     "length_speed --table length_speed_h200.jsonl",
     "length_speed --table length_speed_cpu.jsonl",

@@ -1,0 +1,48 @@
+"""Ratios of speed and memory to the authors' code, from stored figures of several days.
+
+The figures are those that `gpu.py` and runs of the authors' code on the same kind of machine printed. In their code torch's
+attention stood in for flash-attn. Rates of different days differ, so a row says if both were measured in one run.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rows import read_rows, table
+
+
+def ratios(row: dict[str, Any]) -> list[float]:
+    """Times as fast as each run of the authors' code."""
+    more_is_better = row["unit"] == "tok/s"
+    found = (row["unmask"] / theirs for theirs in row["authors"])
+    return sorted(found if more_is_better else (1 / ratio for ratio in found))
+
+
+def memory(row: dict[str, Any]) -> float | None:
+    """The share of the authors' peak memory, if both are known."""
+    return row["unmask_gib"] / row["authors_gib"] if "unmask_gib" in row else None
+
+
+def _cells(rows: list[dict[str, Any]]) -> Iterator[list[str]]:
+    for row in rows:
+        found = sorted({f"{ratio:.1f}" for ratio in ratios(row)}, key=float)
+        share = memory(row)
+        yield [
+            row["work"],
+            row["date"],
+            "yes" if row["one_run"] else "no",
+            ", ".join(f"{value:,}" for value in row["authors"]) + f" {row['unit']}",
+            f"{row['unmask']:,} {row['unit']}",
+            " to ".join(found),
+            "" if share is None else f"{share:.0%}",
+        ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    stored = Path(__file__).with_name("authors.jsonl")
+    parser.add_argument("--table", type=Path, default=stored, metavar="FILE", help="stored figures")
+    rows = read_rows(parser.parse_args().table)
+    head = ["work", "date", "one run", "authors", "unmask", "times", "memory"]
+    print("\n".join(table(head, _cells(rows), left=3)))
