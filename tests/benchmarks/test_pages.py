@@ -50,7 +50,7 @@ def first_screen() -> list[str]:
         f"with {long} of its memory at 1,024 tokens and {short} at 128",
         f"Exact sampling is {span(sampling, 1)} times as fast",
         f"[{span(steps, 0)} steps](",
-        f"in {span(faster, 0)} times less time with the first steps",
+        f"comes in {span(faster, 0)} times less time with the first steps",
         f"best after {' to '.join(sorted(after['mdlm']))} passes, and an autoregressive model of the same size after {few}",
     ]
 
