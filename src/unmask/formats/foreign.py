@@ -26,6 +26,7 @@ class ForeignCheckpoint:
     length: int
     size: int  # rows of the embedding and the head
     weights: dict[str, Tensor]
+    taken: bool = False  # True if nothing else holds the tensors, so that the network may take them
     exact: bool = True  # True if `size` includes MASK; otherwise rows may be added
 
 

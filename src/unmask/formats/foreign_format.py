@@ -120,7 +120,8 @@ def build_bundle(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> 
     data = {"length": parts.length, "tokenizer": {"kind": "hf", "path": where}}
     config = from_dict({**parts.sections, "data": data})
     named = {f"backbone.{name}": tensor for name, tensor in weights.items()}
-    return Bundle(restored(config, vocabulary, named, Path(where)), tokenizer, config)
+    method = restored(config, vocabulary, named, Path(where), taken=parts.taken)
+    return Bundle(method, tokenizer, config)
 
 
 def snapshot(name: str, patterns: list[str]) -> Path:

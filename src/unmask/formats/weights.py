@@ -36,13 +36,16 @@ def restored(
     tensors: Mapping[str, Tensor],
     where: Path,
     dtype: torch.dtype = torch.float32,
+    taken: bool = False,
 ) -> Method:
     """The method of a configuration with stored weights.
 
-    Raises an error if the weights do not fit the network in `dtype` or are not finite.
+    Raises an error if the weights do not fit the network in `dtype` or are not finite. With `taken`,
+    the network takes fp32 tensors as they are, so that memory holds them once.
     """
     table = tensors.get("backbone.embedding.weight")
-    if getattr(config.backbone.config, "tied_head", False) and table is not None:
+    tied = getattr(config.backbone.config, "tied_head", False)
+    if tied and table is not None:
         tensors = {
             "backbone.head.weight": table,
             **tensors,
@@ -52,7 +55,9 @@ def restored(
         check_fit(tensors, in_dtype(outline(config, vocabulary).state_dict(), dtype), where)
         check_finite(tensors, where)
         method = build_method(config, vocabulary)
-    method.load_state_dict(tensors)
+    method.load_state_dict(tensors, assign=taken)
+    if taken and tied:
+        method.backbone.head.weight = method.backbone.embedding.weight  # type: ignore[assignment]
     return method
 
 

@@ -50,16 +50,16 @@ def twin(name: str) -> str | None:
 
 
 def locate(model: str | Path) -> Path:
-    """The folder of a model: a path, or a shipped model's name if no model is at that path."""
+    """The folder or GGUF file of a model: a path, or a shipped model's name if no model is at that path."""
     path = Path(model)
     if str(model) in known() and not any((path / file).is_file() for file in _MODEL_FILES):
         return folder(str(model))
-    if not path.is_dir():
+    if not (path.is_dir() or (path.suffix == ".gguf" and path.is_file())):
         shipped = ", ".join(names()) or "none in this installation"
         if near := get_close_matches(str(model), names(), n=1):
             raise UnmaskError(f"no model {str(model)!r}; did you mean {near[0]!r}?")
         raise UnmaskError(
-            f"no model {str(model)!r}: give a run folder, an exported folder or a shipped model "
+            f"no model {str(model)!r}: give a run folder, an exported folder, a GGUF file or a shipped model "
             f"({shipped})"
         )
     return path

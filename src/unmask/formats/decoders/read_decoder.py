@@ -47,7 +47,7 @@ def read_decoder(
     size = settings.get("vocab_size", int)
     weights = _weights(tensors, layout, backbone, where)
     length = min(backbone["positions"], _LENGTH)
-    return ForeignCheckpoint(sections, length, size, weights, exact=False)
+    return ForeignCheckpoint(sections, length, size, weights, taken=True, exact=False)
 
 
 def _backbone(settings: ForeignSettings, layout: DecoderLayout) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _weights(
                     raise UnmaskError(f"{where} does not fit: {name} is missing")
                 left.remove(name)
                 parts.append(as_float(tensors[name], name, where))
-            found[here.format(layer)] = torch.cat(parts) if len(parts) > 1 else parts[0]
+            found[here.format(layer)] = torch.cat(parts)  # a copy: a tensor of fp32 is the file
     if left:
         raise UnmaskError(f"{where} does not fit: {min(left)} is not expected")
     return found
