@@ -220,5 +220,5 @@ def test_unknown_gguf_files_are_one_line(fields, reason, tmp_path):
     with pytest.raises(UnmaskError, match=reason):
         read_bundle(tmp_path / "tiny.gguf")
     (tmp_path / "other.gguf").write_bytes(b"GGUF and no more")
-    with pytest.raises(UnmaskError, match="other.gguf cannot be read"):
+    with pytest.raises(UnmaskError, match=r"other\.gguf cannot be read"):
         read_bundle(tmp_path / "other.gguf")
