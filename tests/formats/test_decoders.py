@@ -10,6 +10,7 @@ from llama_models import reference
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from unmask.errors import UnmaskError
+from unmask.formats.decoders.write_decoder import write_decoder
 from unmask.formats.read import read_bundle
 
 WORDS = sorted(pre_tokenizers.ByteLevel.alphabet())[:42]
@@ -222,3 +223,33 @@ def test_unknown_gguf_files_are_one_line(fields, reason, tmp_path):
     (tmp_path / "other.gguf").write_bytes(b"GGUF and no more")
     with pytest.raises(UnmaskError, match=r"other\.gguf cannot be read"):
         read_bundle(tmp_path / "other.gguf")
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "yarn", "linear"])
+@pytest.mark.parametrize("shard", [10**9, 20_000])
+@torch.no_grad()
+def test_a_written_decoder_is_opened_by_transformers(family, shard, tmp_path):
+    import transformers
+
+    (tmp_path / "theirs").mkdir()
+    model = reference(family, vocab_size=45)  # MASK is a new row, which is not written
+    model.save_pretrained(tmp_path / "theirs")
+    write_tokenizer(tmp_path / "theirs", chat="{{ messages }}")
+    bundle = read_bundle(tmp_path / "theirs")
+    write_decoder(bundle, tmp_path / "ours", shard)
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    assert type(opened) is type(model)
+    torch.testing.assert_close(opened(X).logits, model(X).logits, rtol=0, atol=0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert tokenizer("!#").input_ids == bundle.tokenizer.encode("!#")
+    assert (tokenizer.bos_token, tokenizer.chat_template) == ("<s>", "{{ messages }}")
+    assert tokenizer.mask_token is None
+    assert len(list((tmp_path / "ours").glob("*.safetensors"))) == (1 if shard > 10**6 else 2)
+    again = read_bundle(tmp_path / "ours")
+    assert again.tokenizer.vocabulary == bundle.tokenizer.vocabulary
+    check(again, model, ids=45)
+
+
+def test_other_networks_have_no_layout_of_a_decoder(tmp_path):
+    with pytest.raises(UnmaskError, match="backbone modern_dit is not that of Llama"):
+        write_decoder(read_bundle("stories"), tmp_path / "x")

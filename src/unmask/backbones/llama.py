@@ -1,13 +1,18 @@
 """The transformer of Llama, Qwen and Mistral, and of the diffusion models that are built on them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.causal import Causal
+from unmask.backbones.layers.attention import Call, Features
+from unmask.backbones.layers.ops import taken
 from unmask.backbones.layers.rotary import SCALINGS, Rotary
 from unmask.backbones.layers.transformer_block import Block, TransformerConfig
 from unmask.errors import UnmaskError
@@ -38,6 +43,7 @@ class Llama(Causal):
         qkv_bias: bool = False  # biases of queries, keys and values
         qk_norm: bool = False  # RMS norms of the queries and keys of each head, with gains
         tied_head: bool = False  # the head's matrix is the embedding's
+        shift: bool = False  # the network was trained to predict the next token: see `compute`
         positions: int = option(0, ge=0, le=2**24)  # most tokens of a row; 0: no limit
         theta: float = option(10_000.0, gt=1)  # base of the rotary frequencies
         scaling: str = option("none", among=SCALINGS)  # of rotary positions, for longer texts
@@ -96,6 +102,34 @@ class Llama(Causal):
         nn.init.zeros_(self.head.weight)
         if config.tied_head:
             self.head.weight = self.embedding.weight
+
+    def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
+        """Features of the inputs.
+
+        With `shift`, the features of a token are those of the token before it, which was trained to
+        predict it; the first token has its own.
+        """
+        if not self.config.shift:
+            return super().compute(call)
+        if call.state is not None:
+            raise UnmaskError(
+                "a network with backbone.shift has no cache: set backbone.shift false, or use a sampler "
+                "that computes all tokens"
+            )
+        return self._shifted(super().compute(call._replace(at=None)), call.at)
+
+    def together(self, calls: Sequence[Call]) -> list[Tensor]:
+        if not self.config.shift:
+            return super().together(calls)
+        found = super().together([call._replace(at=None) for call in calls])
+        return [self._shifted(h, call.at) for h, call in zip(found, calls, strict=True)]
+
+    def _shifted(
+        self, h: Features, at: Int[Tensor, "tokens"] | None
+    ) -> Float[Tensor, "*tokens width"]:
+        """Features moved by one token to the right."""
+        h = torch.cat([h[:, :1], h[:, :-1]], 1)
+        return h if at is None else taken(h, at)
 
 
 def _init_weights(module: nn.Module) -> None:

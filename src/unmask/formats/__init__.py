@@ -1,7 +1,7 @@
 """Formats of models on disk: unmask folders and runs, Hugging Face, MDLM, SEDD, BERT,
 RoBERTa, MPNet, DeBERTa, GPT-2, Llama, Mistral, Qwen."""
 
-from unmask.formats.decoders.read_decoder import DecoderFormat, GGUFFormat
+from unmask.formats.decoders.decoder_formats import DecoderFormat, GGUFFormat
 from unmask.formats.encoders.read_encoder import BertFormat
 from unmask.formats.format import FORMATS, Format, ReadFormat
 from unmask.formats.gpt2 import GPT2Format

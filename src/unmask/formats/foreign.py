@@ -27,6 +27,7 @@ class ForeignCheckpoint:
     size: int  # rows of the embedding and the head
     weights: dict[str, Tensor]
     taken: bool = False  # True if nothing else holds the tensors, so that the network may take them
+    mask_id: int | None = None  # the id of MASK if the format names it; None: the tokenizer's
     exact: bool = True  # True if `size` includes MASK; otherwise rows may be added
 
 

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -105,6 +106,9 @@ def find_tokenizer(folder: Path, parts: ForeignCheckpoint, given: str | None = N
 def build_bundle(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Bundle:
     """Builds a bundle. The embedding and the head get rows for ids that the checkpoint lacks."""
     vocabulary = tokenizer.vocabulary
+    if parts.mask_id is not None:
+        vocabulary = _with_mask(tokenizer, parts, where)
+        tokenizer = tokenizer.having(vocabulary, tokenizer.labels)
     if vocabulary.size < parts.size and not parts.exact:  # padding of the embedding
         vocabulary = vocabulary.extended(parts.size)
         tokenizer = tokenizer.having(vocabulary, tokenizer.labels)
@@ -122,6 +126,20 @@ def build_bundle(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> 
     named = {f"backbone.{name}": tensor for name, tensor in weights.items()}
     method = restored(config, vocabulary, named, Path(where), taken=parts.taken)
     return Bundle(method, tokenizer, config)
+
+
+def _with_mask(tokenizer: Tokenizer, parts: ForeignCheckpoint, where: str) -> Vocabulary:
+    """The vocabulary with the mask id of the format, and without one that the tokenizer lacks."""
+    v, backend = tokenizer.vocabulary, tokenizer.backend()
+    new = backend is not None and backend.id_to_token(v.mask_id) is None
+    size = v.size - (new and v.mask_id == v.size - 1)
+    assert parts.mask_id is not None
+    if size > parts.size or parts.mask_id >= parts.size:
+        raise UnmaskError(
+            f"{where} has {parts.size:,} ids, with MASK {parts.mask_id:,}, and the tokenizer {size:,}: "
+            "the tokenizer belongs to another model, give its own"
+        )
+    return replace(v, size=parts.size, mask_id=parts.mask_id)
 
 
 def snapshot(name: str, patterns: list[str]) -> Path:

@@ -36,7 +36,7 @@ _WORDS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def tokenizer_files(file: GGUFFile) -> dict[str, str]:
+def gguf_tokenizer(file: GGUFFile) -> dict[str, str]:
     """The files tokenizer.json and tokenizer_config.json.
 
     Args:

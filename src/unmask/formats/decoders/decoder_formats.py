@@ -1,0 +1,60 @@
+"""The formats of decoders: folders in the layout of transformers or of a family, and GGUF files."""
+
+import tempfile
+from pathlib import Path
+
+from unmask.bundle import Bundle
+from unmask.files.untrusted import refusing
+from unmask.formats.decoders.decoder_layout import LAYOUTS
+from unmask.formats.decoders.gguf_file import GGUFFile
+from unmask.formats.decoders.gguf_tokenizer import gguf_tokenizer
+from unmask.formats.decoders.read_decoder import read_decoder
+from unmask.formats.decoders.write_decoder import write_decoder
+from unmask.formats.foreign_format import ForeignFormat, build_bundle, find_tokenizer
+from unmask.formats.format import FORMATS, ReadFormat
+
+
+@FORMATS.register("decoder")
+class DecoderFormat(ForeignFormat):
+    """Llama, Mistral, Qwen2, Qwen3, LLaDA, Dream and adapted decoders of dLLM, in their own layouts."""
+
+    model_types = tuple(LAYOUTS)
+    parts = staticmethod(read_decoder)
+
+    @classmethod
+    def write(cls, bundle: Bundle, folder: Path) -> None:
+        """Writes the folder in the layout of the first family that fits."""
+        cls.check_target(folder)
+        write_decoder(bundle, folder)
+
+    @classmethod
+    def check_target(cls, folder: Path) -> None:
+        """Raises an error if the folder holds anything but a decoder."""
+        super(ReadFormat, cls).check_target(folder)
+
+
+@FORMATS.register("gguf")
+class GGUFFormat(ForeignFormat):
+    """A GGUF file of Llama, Mistral, Qwen2 or Qwen3, with its tokenizer; its weights are dequantised."""
+
+    model_types = ()
+    parts = staticmethod(read_decoder)
+
+    @classmethod
+    def matches(cls, path: Path) -> bool:
+        """True if the path is a file whose name ends in .gguf."""
+        return path.suffix == ".gguf" and path.is_file()
+
+    @classmethod
+    def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
+        """The model as a bundle, with the tokenizer of the file if none is given."""
+        file = GGUFFile(path)
+        with refusing(f"{path} cannot be read"):
+            parts = read_decoder(file.settings(), file, str(path))
+        if tokenizer is not None:
+            return build_bundle(parts, find_tokenizer(path, parts, tokenizer), str(path))
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in gguf_tokenizer(file).items():
+                (Path(folder) / name).write_text(content, encoding="utf-8")
+            found = find_tokenizer(Path(folder), parts)
+        return build_bundle(parts, found, str(path))

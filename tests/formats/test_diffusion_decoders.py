@@ -1,0 +1,155 @@
+"""Diffusion models with the networks of Llama and Qwen: names, mask, shift and attention of each family."""
+
+import json
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from llama_models import reference
+from test_decoders import X, check, write_tokenizer
+
+from unmask.errors import UnmaskError
+from unmask.formats.format import FORMATS
+from unmask.formats.read import read_bundle
+
+# names in LLaDA's own code
+LLADA = {
+    "model.embed_tokens.weight": "model.transformer.wte.weight",
+    "model.norm.weight": "model.transformer.ln_f.weight",
+    "lm_head.weight": "model.transformer.ff_out.weight",
+    "model.layers.": "model.transformer.blocks.",
+    "input_layernorm": "attn_norm",
+    "self_attn.o_proj": "attn_out",
+    "self_attn.": "",
+    "post_attention_layernorm": "ff_norm",
+    "mlp.gate_proj": "ff_proj",
+    "mlp.up_proj": "up_proj",
+    "mlp.down_proj": "ff_out",
+}
+LLADA_CONFIG = {
+    "model_type": "llada",
+    "architectures": ["LLaDAModelLM"],
+    "d_model": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "mlp_hidden_size": 48,
+    "max_sequence_length": 64,
+    "embedding_size": 50,
+    "vocab_size": 50,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "rope": True,
+    "block_type": "llama",
+    "activation_type": "silu",
+    "layer_norm_type": "rms",
+    "multi_query_attention": None,
+    "weight_tying": False,
+    "mask_token_id": 47,
+}
+
+
+class Full(torch.nn.Module):
+    """A decoder of transformers with attention to all tokens; with `shift`, logits of the next token."""
+
+    def __init__(self, model: torch.nn.Module, shift: bool) -> None:
+        super().__init__()
+        self.model, self.shift = model, shift
+
+    def forward(self, x: torch.Tensor) -> object:
+        found = self.model(x, attention_mask=torch.zeros(len(x), 1, x.shape[1], x.shape[1]))
+        if self.shift:
+            logits = found.logits
+            found.logits = torch.cat([logits[:, :1], logits[:, :-1]], 1)
+        return found
+
+
+def write_family(folder: Path, kind: str) -> Full:
+    """A tiny folder in the layout of a family."""
+    base = {"llada": "llama", "Dream": "qwen2", "a2d-qwen3": "qwen3", "a2d-llama": "llama"}[kind]
+    if kind == "llada":
+        model = reference(
+            base,
+            rms_norm_eps=1e-5,
+            rope_parameters={"rope_theta": 500000.0, "rope_type": "default"},
+        )
+        tensors = {}
+        for name, tensor in model.state_dict().items():
+            for old, new in LLADA.items():
+                name = name.replace(old, new)
+            tensors[name] = tensor.clone()
+        safetensors.torch.save_file(tensors, folder / "model.safetensors")
+        tree = LLADA_CONFIG
+    else:
+        model = reference(base)
+        model.save_pretrained(folder)
+        tree = json.loads((folder / "config.json").read_text()) | {"model_type": kind}
+        if kind == "Dream":
+            tree["mask_token_id"] = 47
+    (folder / "config.json").write_text(json.dumps(tree))
+    write_tokenizer(folder)
+    return Full(model, shift=kind == "Dream")
+
+
+KINDS = ["llada", "Dream", "a2d-qwen3", "a2d-llama"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_family_is_recognised_read_and_written(kind, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    model = write_family(tmp_path / "theirs", kind)
+    bundle = read_bundle(tmp_path / "theirs")
+    assert bundle.config.method.name == "mdlm" and bundle.method.certificate == "upper"
+    mask_id = 47 if kind in ("llada", "Dream") else 45  # of config.json, or the first free id
+    assert bundle.tokenizer.vocabulary.mask_id == mask_id
+    assert bundle.tokenizer.vocabulary.size == 50
+    check(bundle, model)
+    FORMATS["decoder"].write(bundle, tmp_path / "ours")
+    tree = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert tree["model_type"] == ("llada" if kind == "a2d-llama" else kind)
+    again = read_bundle(tmp_path / "ours")
+    check(again, model)
+    assert again.tokenizer.vocabulary == bundle.tokenizer.vocabulary
+    theirs, ours = (
+        safetensors.torch.load_file(tmp_path / side / "model.safetensors")
+        for side in ("theirs", "ours")
+    )
+    if kind != "a2d-llama":
+        assert theirs.keys() == ours.keys()
+        assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
+
+
+def test_a_shifted_network_predicts_at_the_token_itself(tmp_path):
+    model = write_family(tmp_path, "Dream")
+    backbone = read_bundle(tmp_path).method.backbone
+    h = backbone.features(X)
+    at = torch.tensor([0, 1, 21, 39])
+    torch.testing.assert_close(backbone.features(X, at=at), h.flatten(0, 1)[at])
+    plain = model.model.model(X, attention_mask=torch.zeros(2, 1, 20, 20)).last_hidden_state
+    torch.testing.assert_close(h[:, 1:], plain[:, :-1], rtol=0, atol=1e-5)
+    with pytest.raises(UnmaskError, match=r"backbone\.shift has no cache"):
+        backbone.features(X, state=backbone.new_state(2, 20))
+
+
+def test_a_text_of_a_diffusion_family_is_generated(tmp_path):
+    from unmask.model import load
+
+    write_family(tmp_path, "llada")
+    (text,) = load(tmp_path).generate(length=12, steps=4, seed=0)
+    assert isinstance(str(text), str)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"rope": False}, "rope is False; only True"),
+        ({"block_type": "sequential"}, "block_type is 'sequential'; only 'llama'"),
+        ({"mask_token_id": 70}, "50 ids, with MASK 70, and the tokenizer 45"),
+    ],
+)
+def test_another_llada_is_one_line(settings, reason, tmp_path):
+    write_family(tmp_path, "llada")
+    (tmp_path / "config.json").write_text(json.dumps(LLADA_CONFIG | settings))
+    with pytest.raises(UnmaskError, match=reason):
+        read_bundle(tmp_path)
