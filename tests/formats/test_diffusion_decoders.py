@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from llama_models import reference
-from test_decoders import X, check, write_tokenizer
+from llama_models import X, check, reference, write_tokenizer
 
 from unmask.errors import UnmaskError
 from unmask.formats.format import FORMATS
@@ -46,7 +45,7 @@ LLADA_CONFIG = {
     "layer_norm_type": "rms",
     "multi_query_attention": None,
     "weight_tying": False,
-    "mask_token_id": 47,
+    "mask_token_id": 44,
 }
 
 
@@ -86,7 +85,7 @@ def write_family(folder: Path, kind: str) -> Full:
         model.save_pretrained(folder)
         tree = json.loads((folder / "config.json").read_text()) | {"model_type": kind}
         if kind == "Dream":
-            tree["mask_token_id"] = 47
+            tree["mask_token_id"] = 44
     (folder / "config.json").write_text(json.dumps(tree))
     write_tokenizer(folder)
     return Full(model, shift=kind == "Dream")
@@ -101,7 +100,7 @@ def test_a_family_is_recognised_read_and_written(kind, tmp_path):
     model = write_family(tmp_path / "theirs", kind)
     bundle = read_bundle(tmp_path / "theirs")
     assert bundle.config.method.name == "mdlm" and bundle.method.certificate == "upper"
-    mask_id = 47 if kind in ("llada", "Dream") else 45  # of config.json, or the first free id
+    mask_id = 44 if kind in ("llada", "Dream") else 45  # of config.json, or the first free id
     assert bundle.tokenizer.vocabulary.mask_id == mask_id
     assert bundle.tokenizer.vocabulary.size == 50
     check(bundle, model)

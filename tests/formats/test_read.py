@@ -272,7 +272,10 @@ def test_weights_that_do_not_fit_are_named(folder, name):
         ({"n_heads": "4"}, "n_heads is '4', which is no int"),
         ({"n_blocks": 10**9}, "backbone.depth must be 0 or more"),
         ({"n_blocks": 3}, "is missing"),
-        ({"model_type": "llama"}, "type 'llama', which cannot be read; formats: bert, gpt2"),
+        (
+            {"model_type": "gemma"},
+            "type 'gemma', which cannot be read; known types: Dream, a2d-llama",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_named(folder, settings, message):

@@ -1,9 +1,12 @@
 """Tiny random decoders of transformers, and the same networks here."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from unmask.backbones.llama import Llama
 from unmask.formats.decoders.read_decoder import read_decoder
@@ -62,3 +65,27 @@ def tiny(family: str) -> tuple[Any, Llama]:
     weights = {"head.weight": parts.weights["embedding.weight"], **parts.weights}
     built.load_state_dict(weights)
     return model, built.eval()
+
+
+WORDS = sorted(pre_tokenizers.ByteLevel.alphabet())[:42]
+X = torch.randint(3, 40, (2, 20), generator=torch.Generator().manual_seed(3))
+
+
+def write_tokenizer(folder: Path, chat: str | None = None) -> None:
+    """A byte-level tokenizer of 45 ids with three special tokens."""
+    names = ["<s>", "</s>", "<unk>", *WORDS]
+    backend = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(names[:3])
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": chat}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+@torch.no_grad()
+def check(bundle: Any, model: Any, ids: int = 50) -> None:
+    """Equal logits of the ids that both know."""
+    backbone = bundle.method.backbone
+    ours = backbone.logits(backbone.features(X))[..., :ids]
+    torch.testing.assert_close(ours, model(X).logits[..., :ids], rtol=0, atol=1e-5)

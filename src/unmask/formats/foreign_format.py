@@ -36,7 +36,7 @@ _DEFAULT_TOKENIZERS = {
 class ForeignFormat(ReadFormat):
     """A folder in the hub's layout: config.json, weights, and optionally a tokenizer."""
 
-    model_types: ClassVar[tuple[str, ...]]
+    model_types: ClassVar[tuple[str, ...]] = ()  # of config.json
 
     @staticmethod
     @abstractmethod

@@ -9,7 +9,7 @@ from unmask.errors import UnmaskError
 from unmask.files.hub import at_revision, hub_name
 from unmask.formats.foreign import PICKLED, json_object
 from unmask.formats.foreign_format import TOKENIZER_FILES, ForeignFormat, snapshot
-from unmask.formats.format import FORMATS, format_of
+from unmask.formats.format import FORMATS, Format, format_of
 
 _MODEL_FILES = ["config.json", "generation_config.json", "model*.safetensors", "model*.index.json"]
 _DATA_FILES = [*_MODEL_FILES, *TOKENIZER_FILES]
@@ -69,15 +69,21 @@ def download(name: str) -> Path:
     return folder if any(folder.glob("*.safetensors")) else snapshot(name, [*_DATA_FILES, PICKLED])
 
 
+def _types(kind: type[Format]) -> tuple[str, ...]:
+    """The model types of a format of the hub's layout."""
+    return kind.model_types if issubclass(kind, ForeignFormat) else ()
+
+
 def _read(path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
     """The bundle at a path, read by the format that matches."""
     found = format_of(path)
     if found is None:
         if (path / "config.json").exists():
             kind = json_object(path / "config.json").get("model_type")
+            known = {name for each in FORMATS.in_order() for name in _types(each)}
             raise UnmaskError(
                 f"{path} holds a model of type {kind!r}, which cannot be read; "
-                f"formats: {', '.join(FORMATS)}"
+                f"known types: {', '.join(sorted(known))}"
             )
         raise UnmaskError(f"{str(path)!r} holds no model: it has no model.json and no config.yaml")
     if issubclass(found, ForeignFormat):

@@ -37,7 +37,6 @@ class DecoderFormat(ForeignFormat):
 class GGUFFormat(ForeignFormat):
     """A GGUF file of Llama, Mistral, Qwen2 or Qwen3, with its tokenizer; its weights are dequantised."""
 
-    model_types = ()
     parts = staticmethod(read_decoder)
 
     @classmethod
