@@ -45,6 +45,37 @@ class LengthDenoiser(Denoiser, Protocol):
 
 
 @runtime_checkable
+class RowDenoiser(Protocol):
+    """A denoiser that knows more of each row than the tokens of a call."""
+
+    def of_rows(self, rows: Int[Tensor, "read"]) -> Denoiser:
+        """The denoiser of some of the rows."""
+
+
+@runtime_checkable
+class BlockContext(Denoiser, RowDenoiser, Protocol):
+    """log x_theta at chosen tokens of a block, given the text before it, which is cached."""
+
+    def append(self, tokens: Tokens) -> None:
+        """Adds the next tokens of all rows, which are whole blocks and no longer change."""
+
+    def keep(self, rows: Int[Tensor, "kept"]) -> None:
+        """Drops all rows but some."""
+
+
+@runtime_checkable
+class BlockDenoiser(Protocol):
+    """A denoiser of block diffusion."""
+
+    @property
+    def block(self) -> int:
+        """The smallest block size of training; 0 for whole rows."""
+
+    def context(self, rows: int, capacity: int, block: int) -> BlockContext:
+        """An empty context for rows of at most `capacity` tokens."""
+
+
+@runtime_checkable
 class CausalDecoder(Protocol):
     """log p(x_i | x_<i) of some rows at ascending columns; with `then`, then(log p, *more).
 

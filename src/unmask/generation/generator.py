@@ -194,6 +194,7 @@ class Generator:
             bundle.method,
             min(self.job.openings, bundle.length),
             bundle.attachments,
+            self.job.fills(bundle.tokenizer.vocabulary.mask_id) or self.job.target_only,
         )
         if trained_for := sampler.unwrapped().trained_for:
             own = SAMPLERS.name_of(sampler.unwrapped())

@@ -33,6 +33,18 @@ class FillRequest:
     target_only: bool = False  # True if the result is the text behind the given tokens only
     context: int = 0  # number of context tokens in `lead`; the result leaves them out
 
+    def fills(self, mask_id: int) -> bool:
+        """True if given tokens follow a mask, as in a gap.
+
+        Args:
+            mask_id: Id of MASK.
+
+        Returns:
+            True if a row has such a token.
+        """
+        open_rows = (row[row.index(mask_id) :] for row in self.canvases if mask_id in row)
+        return any(token != mask_id for row in open_rows for token in row)
+
 
 def rows_to_write(
     bundle: Bundle,

@@ -22,17 +22,19 @@ def choose_sampler(
     method: Method,
     openings: int,
     attached: Mapping[str, Any] | None = None,
+    fills: bool = False,
 ) -> Sampler:
     """The sampler of the options, or the method's default sampler.
 
     The default number of steps is `openings`, unless `grid` lists the times. `attached` are the
-    model's own attachments, for a sampler that is given by name.
+    model's own attachments, for a sampler that is given by name. `fills` is True if text behind a
+    gap is given: a model of block diffusion then reads the whole row.
     """
     if not method.capabilities.generate:
         raise UnmaskError(
             f"the method {METHODS.name_of(method)} writes no text: give a model of another method"
         )
-    default = method.sampler
+    default = "ancestral" if fills and method.capabilities.blocks else method.sampler
     chosen = sampling.sampler
     if chosen is not None and not isinstance(chosen, str):
         if sampling.steps is not None or sampling.grid is not None:
@@ -45,7 +47,13 @@ def choose_sampler(
         chosen = read_sampler(chosen or default, grid_options, openings, default, attached)
     for name, part in sampling.attachments.items():
         chosen = _with_attachment(chosen, name, part)
-    if not _suits(chosen.unwrapped(), method):
+    if not (method.whole_rows or chosen.blocks):
+        raise UnmaskError(
+            "this model was trained in blocks only, so it reads no text behind the block that it "
+            "fills: give sampler blocks, or a model whose method.blocks have 0, the whole row"
+        )
+    alone = chosen.blocks and not method.capabilities.blocks
+    if alone or not _suits(chosen.unwrapped(), method):
         raise UnmaskError(
             f"the method {METHODS.name_of(method)} cannot use this sampler: give {default} or none"
         )
@@ -74,6 +82,8 @@ def _suits(sampler: Sampler | type[Sampler], method: Method | type[Method]) -> b
     if sampler.states != capabilities.states:
         return False
     if sampler.token_schedule and not capabilities.token_schedule:
+        return False
+    if sampler.blocks and not capabilities.blocks:
         return False
     return sampler.causal or not capabilities.causal
 
@@ -105,7 +115,7 @@ def read_sampler(
         inner_options: dict[str, Any] = {}
         if "steps" not in known:
             inner_options, grid_options = grid_options, {}
-        inner = given.pop("inner", default)
+        inner = given.pop("inner", "ancestral" if default == name else default)
         if inner.partition(":")[0] == name:
             raise UnmaskError(f"{name} cannot be its own inner sampler: give another inner")
         values["inner"] = read_sampler(inner, inner_options, openings, default, attached)
@@ -148,4 +158,5 @@ def in_windows(sampler: Sampler, window: int, lead: int, end: int | None) -> Sam
     if not sampler.windowed:
         return SemiAutoregressive(window, inner=sampler, lead=lead, end=end)
     outer: Any = sampler
-    return replace(outer, window=min(outer.window, window), lead=lead, end=end)
+    ends = {"end": end} if hasattr(outer, "end") else {}
+    return replace(outer, window=min(outer.window, window), lead=lead, **ends)

@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.backbones.layers.attention_rules import NoisyCleanRule, full_rule
+from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.process import masked_tokens
 from unmask.diffusion.schedule import Learned, Schedule
 from unmask.diffusion.time_sampler import Noise, RowNoise, TimeFirst, TimeSampler
 from unmask.errors import UnmaskError
+from unmask.methods.compute.block_denoiser import GraphBlocks, PlainBlocks
 from unmask.methods.masked_diffusion import ENDS, MaskedDiffusion
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import METHODS, Method
@@ -74,6 +76,7 @@ class BlockDiffusion(MDLM):
                 )
 
     config: Config
+    sampler = "blocks"
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)
@@ -86,6 +89,18 @@ class BlockDiffusion(MDLM):
             raise UnmaskError("block diffusion has a fixed schedule: set schedule loglinear")
         self.rule = full_rule
         self.block = config.blocks[0] if config.block < 0 else config.block
+        self.whole_rows = WHOLE in config.blocks
+        self.smallest = min((block for block in config.blocks if block), default=WHOLE)
+        if not self.smallest:
+            self.sampler = "ancestral"
+        self._graph_blocks: GraphBlocks | None = None
+
+    def denoiser(self) -> Denoiser:
+        if not self.serving.fixed:
+            return PlainBlocks(self)
+        if self._graph_blocks is None or self._graph_blocks.edition != self.edition:
+            self._graph_blocks = GraphBlocks(self)
+        return self._graph_blocks
 
     def noise(
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None

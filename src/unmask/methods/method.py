@@ -124,7 +124,7 @@ class Method(nn.Module, ABC):
     # the mean of the full bound is the true value, an upper bound on it, or neither
     certificate: ClassVar[Literal["exact", "upper", "none"]]
     capabilities: ClassVar[Capabilities] = Capabilities()
-    sampler: ClassVar[str] = "ancestral"  # name of the default sampler
+    sampler: str = "ancestral"  # name of the default sampler
     # parameters with an own learning rate or weight decay
     parameter_groups: tuple[ParameterGroup, ...] = ()
     noise_schedule: ClassVar[str] = (
@@ -132,6 +132,7 @@ class Method(nn.Module, ABC):
     )
     loss_weight: str = ""  # name of the training loss's weights; empty for those of the bound
     rule: AttentionRule | None = None  # of the network in whole rows; None: the network's own
+    whole_rows: bool = True  # False: trained on blocks only, so it sees no text behind a gap
     few_shapes: bool = False  # True: `tensors_of` has few shapes, as a CUDA graph needs
 
     def __init__(

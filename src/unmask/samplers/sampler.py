@@ -19,6 +19,7 @@ class Sampler(ABC):
     causal: ClassVar[bool] = False  # True if it suits methods that generate from left to right
     states: ClassVar[str] = "masks"  # it suits the methods with these states, and no others
     token_schedule: ClassVar[bool] = False  # True if it needs a noise schedule of each token
+    blocks: ClassVar[bool] = False  # True if it needs a model of block diffusion
     windowed: ClassVar[bool] = False  # True if it generates texts of any length, in windows
 
     @abstractmethod

@@ -1,22 +1,22 @@
 """Semi-autoregressive sampling of texts longer than the model's rows, in sliding windows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from unmask.diffusion.denoiser import Denoiser
 from unmask.errors import UnmaskError
 from unmask.options import option
-from unmask.randomness import child_seed
 from unmask.samplers.ancestral import Ancestral
-from unmask.samplers.core.canvas import Canvas, Frame, shown
+from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import SamplerState
-from unmask.samplers.core.token_sampler import Allow, Process, SamplingTask
+from unmask.samplers.core.token_sampler import SamplingTask
+from unmask.samplers.core.window import Window, end_texts, window_seeds
 from unmask.samplers.sampler import SAMPLERS, Sampler
-from unmask.shapes import At, Tokens
+from unmask.shapes import Tokens
 
 
 @SAMPLERS.register("semi_autoregressive")
@@ -64,62 +64,15 @@ class SemiAutoregressive(Sampler):
             span = slice(start, min(start + self.body, length))
             writing = state.masked[:, span].any(1)
             if writing.any():
-                yield from self._window(state, span, writing, number)
-            if task.eos_id is not None:
-                ended = (canvas.open & (state.z == task.eos_id)).any(1) & state.masked.any(1)
-                if ended.any():
-                    state.fill(state.masked & ended[:, None], task.eos_id)
-                    yield state.frame()
-
-    def _window(
-        self, state: SamplerState, span: slice, writing: Bool[Tensor, "rows"], number: int
-    ) -> Iterator[Frame]:
-        """The frames of one window, for the rows that have masks in it."""
-        rows = writing.nonzero()[:, 0]
-        seeds = [child_seed(state.task.seeds[row], number, "window") for row in rows.tolist()]
-        task = state.task.rows(seeds)
-        whole = _WholeRows(state.z, rows, span, self.lead)
-        if task.allow is not None:
-            task = replace(task, allow=whole.allow(task.allow))
-        task = replace(task, processors=tuple(map(whole.process, task.processors)))
-        text = slice(self.lead, self.lead + span.stop - span.start)
-        part = Canvas(self._window_tokens(state.z[rows], span), state.canvas.mask_id)
-        calls_before, cpu_rows = state.calls.clone(), rows.cpu()
-        for frame in shown(self.inner.generate(state.denoiser, part, task), task):
-            state.z[rows, span] = frame.tokens[:, text]
-            state.confidence[rows, span] = frame.confidence[:, text]
-            state.calls[cpu_rows] = calls_before[cpu_rows] + frame.calls
-            state.t[cpu_rows] = frame.t
-            settled = None
-            if frame.settled is not None:
-                settled = torch.ones_like(state.masked)
-                settled[rows, span] = frame.settled[:, text]
-            yield state.frame(settled)
+                rows = writing.nonzero()[:, 0]
+                part = self._window_tokens(state.z[rows], span)
+                seeds = window_seeds(state, rows, number, "window")
+                window = Window(rows, span, self.lead)
+                yield from window.fill(state, self.inner, state.denoiser, part, seeds)
+            if end_texts(state):
+                yield state.frame()
 
     def _window_tokens(self, z: Tokens, span: slice) -> Int[Tensor, "rows window"]:
         """The tokens of a window between its special tokens."""
         end = [] if self.end is None else [torch.full_like(z[:, :1], self.end)]
         return torch.cat([z[:, : self.lead], z[:, span], *end], 1)
-
-
-@dataclass(frozen=True)
-class _WholeRows:
-    """Passes whole rows to a constraint or logits processor, while a sampler fills a window."""
-
-    z: Tokens
-    rows: Int[Tensor, "writing"]
-    span: slice
-    lead: int
-
-    def allow(self, allow: Allow) -> Allow:
-        return lambda z, at: allow(*self._whole(z, at))
-
-    def process(self, process: Process) -> Process:
-        return lambda log_probabilities, z, at: process(log_probabilities, *self._whole(z, at))
-
-    def _whole(self, z: Int[Tensor, "rows window"], at: At) -> tuple[Tokens, At]:
-        """The whole rows with the window's tokens, and the positions in these rows."""
-        rows, columns = at
-        whole = self.z[self.rows]
-        whole[:, self.span] = z[:, self.lead : self.lead + self.span.stop - self.span.start]
-        return whole, (rows, columns - self.lead + self.span.start)

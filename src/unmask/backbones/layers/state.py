@@ -158,6 +158,35 @@ class KVState(State):
         self.length = min(self.length, length)
         return self.length
 
+    def keep(self, rows: Int[Tensor, "kept"]) -> None:
+        """Drops all rows but some.
+
+        Args:
+            rows: The rows that stay, in their new order.
+        """
+        self._layers = [(k[rows], v[rows]) for k, v in self._layers]
+
+
+class ReadKVState(KVState):
+    """A KV cache that a call reads without storing its own tokens.
+
+    Args:
+        cache: The cache.
+        rows: Rows of the cache that the call reads.
+    """
+
+    def __init__(self, cache: KVState, rows: Int[Tensor, "rows"]) -> None:
+        super().__init__(cache.capacity)
+        self._layers, self.source, self.length = cache._layers, cache.source, cache.length
+        self._rows = rows
+
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.length:
+            return k, v
+        held = (part[self._rows, :, : self.length] for part in self._layers[layer])
+        past_k, past_v = held
+        return torch.cat([past_k, k], 2), torch.cat([past_v, v], 2)
+
 
 class GraphKVState(KVState):
     """A KV cache inside a CUDA graph: appends one token at a position read from a device tensor.

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from unmask.diffusion.denoiser import Denoiser
+from unmask.diffusion.denoiser import Denoiser, RowDenoiser
 from unmask.randomness import row_uniforms
 from unmask.runtime.device import to_device
 from unmask.samplers.core.canvas import Canvas, Frame
@@ -144,8 +144,11 @@ class SamplerState:
         Returns:
             The distributions at the positions.
         """
-        z = self.z if read is None else self.z[read]
-        return self.seen(at, self.denoiser(z, t, read_at))
+        z, denoiser = self.z, self.denoiser
+        if read is not None:
+            z = self.z[read]
+            denoiser = denoiser.of_rows(read) if isinstance(denoiser, RowDenoiser) else denoiser
+        return self.seen(at, denoiser(z, t, read_at))
 
     def seen(self, at: At, log_probabilities: LogProbabilities) -> View:
         """A view of a network's output, restricted to the allowed tokens.
