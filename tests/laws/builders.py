@@ -17,7 +17,7 @@ WRITERS = [name for name in METHODS if METHODS[name].capabilities.generate]
 MASK_SAMPLERS = [
     name
     for name, kind in ((name, SAMPLERS[name]) for name in SAMPLERS)
-    if kind.states == "masks" and not kind.token_schedule
+    if kind.states == "masks" and not (kind.token_schedule or kind.blocks)
 ]
 
 

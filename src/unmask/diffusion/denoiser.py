@@ -64,7 +64,7 @@ class BlockContext(Denoiser, RowDenoiser, Protocol):
 
 
 @runtime_checkable
-class BlockDenoiser(Protocol):
+class BlockDenoiser(Denoiser, Protocol):
     """A denoiser of block diffusion."""
 
     @property

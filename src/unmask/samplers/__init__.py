@@ -2,6 +2,7 @@
 
 from unmask.samplers.analytic import Analytic
 from unmask.samplers.ancestral import Ancestral, FirstHitting, Spread
+from unmask.samplers.blocks import Blocks
 from unmask.samplers.confidence import Confidence, Entropy, EntropyBound, Margin, Threshold
 from unmask.samplers.core.canvas import Canvas, Frame, last_frame
 from unmask.samplers.core.sampler_state import SamplerState, View
@@ -22,6 +23,7 @@ __all__ = [
     "TAIL",
     "Analytic",
     "Ancestral",
+    "Blocks",
     "Canvas",
     "Confidence",
     "Entropy",
