@@ -14,7 +14,10 @@ from unmask.backbones.layers.attention_rules import BlockRule
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
+from unmask.generation.sampler_spec import choose_sampler
+from unmask.generation.sampling_params import SamplingParams
 from unmask.methods.block_diffusion import BlockDiffusion
+from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.blocks import Blocks
 from unmask.samplers.core.canvas import Canvas, last_frame
 from unmask.samplers.core.token_sampler import SamplingTask
@@ -198,6 +201,24 @@ def test_given_tokens_stay_and_processors_see_whole_rows():
     columns = [column for _, some in seen for column in some]
     assert sorted(columns) == start.open[0].nonzero()[:, 0].tolist()
     assert [column // 4 for column in columns] == sorted(column // 4 for column in columns)
+
+
+def test_texts_are_written_in_blocks_and_gaps_are_filled_in_whole_rows():
+    params, mixed = SamplingParams(), method(blocks=(4, 0))
+    written = choose_sampler(params, mixed, 8)
+    assert isinstance(written, Blocks) and isinstance(written.inner, Ancestral)
+    assert isinstance(choose_sampler(params, mixed, 8, fills=True), Ancestral)
+    assert isinstance(choose_sampler(params, method(blocks=(0,)), 8), Ancestral)
+    alone = method(blocks=(4,))
+    assert isinstance(choose_sampler(params, alone, 8), Blocks)
+    assert isinstance(
+        choose_sampler(SamplingParams(sampler="blocks"), alone, 8, None, True), Blocks
+    )
+    for options, fills in ((SamplingParams(), True), (SamplingParams(sampler="gibbs"), False)):
+        with pytest.raises(UnmaskError, match="in blocks only.*give sampler blocks"):
+            choose_sampler(options, alone, 8, None, fills)
+    spec = SamplingParams(sampler="blocks:block=2,inner=threshold")
+    assert choose_sampler(spec, mixed, 8) == Blocks(2, inner=SAMPLERS.build("threshold"))
 
 
 def test_models_and_blocks_that_do_not_fit_are_refused():
