@@ -215,7 +215,7 @@ def test_texts_are_written_in_blocks_and_gaps_are_filled_in_whole_rows():
         choose_sampler(SamplingParams(sampler="blocks"), alone, 8, None, True), Blocks
     )
     for options, fills in ((SamplingParams(), True), (SamplingParams(sampler="gibbs"), False)):
-        with pytest.raises(UnmaskError, match="in blocks only.*give sampler blocks"):
+        with pytest.raises(UnmaskError, match=r"in blocks only.*give sampler blocks"):
             choose_sampler(options, alone, 8, None, fills)
     spec = SamplingParams(sampler="blocks:block=2,inner=threshold")
     assert choose_sampler(spec, mixed, 8) == Blocks(2, inner=SAMPLERS.build("threshold"))
