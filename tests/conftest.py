@@ -124,6 +124,14 @@ def labelled(tmp_path_factory) -> Any:
     return train_labelled(tmp_path_factory.mktemp("classes"), {})
 
 
+@pytest.fixture(scope="session")
+def pair_runs(tmp_path_factory) -> dict[str, Path]:
+    """The runs of tiny models of pairs by method, trained once."""
+    from pair_runs import OWN, train_pairs
+
+    return {method: train_pairs(tmp_path_factory.mktemp(method), method) for method in OWN}
+
+
 @pytest.fixture(params=["mdlm", "autoregressive"])
 def either(request, model, left_to_right) -> Any:
     """Both tiny models, one after the other."""

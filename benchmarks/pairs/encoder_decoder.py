@@ -195,7 +195,7 @@ def measured(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]
 
 def scored(file: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file, with scores in place of targets, and differences of BLEU."""
-    from unmask.evaluation.metrics.bleu import bleu, chrf
+    from unmask.extensions.pairs.bleu import bleu, chrf
 
     rows = read_rows(file)
     for row in rows:

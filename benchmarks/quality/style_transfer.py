@@ -36,9 +36,9 @@ from unmask.config.run_config import RunConfig, resolve
 from unmask.data.load import load_data
 from unmask.evaluation.judges.judge import Sample
 from unmask.evaluation.judges.load_judge import causal_judge
-from unmask.evaluation.metrics.bleu import bleu
 from unmask.evaluation.metrics.bootstrap import mean, share
 from unmask.evaluation.metrics.text_quality import measure
+from unmask.extensions.pairs.bleu import bleu
 from unmask.representation.classifier import classify
 
 STYLES = ("negative", "positive")

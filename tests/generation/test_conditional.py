@@ -1,14 +1,14 @@
-"""Models of pairs, trained in seconds: generation and likelihood of targets, translation,
+"""Models of pairs, trained in seconds: generation and likelihood of targets,
 and refusals.
 """
 
 import json
-import random
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pair_runs import OWN, SEEN, SETTINGS, UNSEEN, turned, write_pairs
 from rich.console import Console
 from tiny_models import one_line
 
@@ -18,76 +18,18 @@ from unmask.config.run_config import resolve
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.infilling import settings_of
 from unmask.evaluation.suites.sample_quality import compare
-from unmask.evaluation.suites.translation import translate
 from unmask.evaluation.suites.zero_shot import zero_shot
 from unmask.generation.display import MASK, Picture
 
-LETTERS = "abcdefgh"
-chance = random.Random(0)
-WORDS = sorted({"".join(chance.choices(LETTERS, k=chance.randint(2, 3))) for _ in range(4000)})
-chance.shuffle(WORDS)
-UNSEEN, SEEN = WORDS[:80], WORDS[80:]
-LENGTH = 10
-SETTINGS = {
-    "data.source_field": "word",
-    "data.target_field": "turned",
-    "data.packing": "pad",
-    "data.length": LENGTH,
-    "data.tokenizer.kind": "characters",
-    "training.steps": 200,
-    "training.batch": 64,
-    "training.lr": 6e-3,
-    "training.warmup": 50,
-    "training.decay": "cosine",
-    "training.ema": 0.98,
-    "training.validate_every": 0,
-    "training.save_every": 1000,
-    "training.sample_every": 200,
-    "training.device": "cpu",
-}
-SHAPE = {"width": 48, "depth": 2, "heads": 4, "dropout": 0}
-OWN = {
-    "mdlm": {"backbone": "modern_dit", "training.steps": 150},
-    "autoregressive": {"backbone": "causal", "data.fill_target": "false", "training.steps": 100},
-}
 
-
-def turned(word: str) -> str:
-    return word[::-1].upper()
-
-
-def write_pairs(path: Path, words: list[str]) -> str:
-    lines = (json.dumps({"word": word, "turned": turned(word)}) + "\n" for word in words)
-    path.write_text("".join(lines))
-    return str(path)
-
-
-def trained(folder: Path, method: str) -> Path:
-    """The run folder of a model that reverses words."""
-    settings = {
-        **SETTINGS,
-        "data.train": write_pairs(folder / "train.jsonl", [*SEEN, "a" * 12]),
-        "data.valid": write_pairs(folder / "valid.jsonl", UNSEEN),
-        "data.cache": str(folder / "cache"),
-        "method": method,
-        **OWN[method],
-        **{f"backbone.{name}": value for name, value in SHAPE.items()},
-    }
-    said = []
-    config = resolve({}, [(name, str(value)) for name, value in settings.items()])
-    unmask.train(config, folder / "run", say=said.append)
-    assert "left out: 1 training and 0 validation pairs, which are longer than 10 tokens" in said
-    return folder / "run"
+@pytest.fixture
+def runs(pair_runs) -> dict[str, Path]:
+    return pair_runs
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> dict[str, Path]:
-    return {method: trained(tmp_path_factory.mktemp(method), method) for method in OWN}
-
-
-@pytest.fixture(scope="module")
-def models(runs) -> dict[str, unmask.Model]:
-    return {method: unmask.load(run) for method, run in runs.items()}
+def models(pair_runs) -> dict[str, unmask.Model]:
+    return {method: unmask.load(run) for method, run in pair_runs.items()}
 
 
 @pytest.fixture
@@ -307,101 +249,6 @@ def test_a_diffusion_model_needs_filled_targets(tmp_path):
 def test_samples_show_source_and_target(runs):
     (record,) = map(json.loads, (runs["mdlm"] / "samples.jsonl").read_text().splitlines())
     assert [sample.split(" → ")[0] for sample in record["samples"]] == UNSEEN[:2]
-
-
-# Translation
-
-
-@pytest.mark.parametrize("method", OWN)
-def test_a_data_set_is_translated_and_scored(method, models, tmp_path):
-    model = models[method]
-    lines = [("ab", "BA"), ("abcdefgh", "X X X X"), ("ab", "BA BA"), ("abcdefg", "Y")]
-    path = tmp_path / "test.jsonl"
-    path.write_text("".join(json.dumps({"word": w, "turned": t}) + "\n" for w, t in lines))
-    found = translate(model, str(path))
-    assert found.sources == ["ab", "abcdefgh", "abcdefg"]
-    assert found.references == [["BA", "BA BA"], ["X X X X"], ["Y"]]
-    assert found.hypotheses[1] == ""
-    assert (found.too_long, found.bleu.texts) == (1, 3)
-    expected = model.generate(["ab", "abcdefg"], **found.decoding)  # the longest source that fits
-    assert found.hypotheses[::2] == [str(result) for result in expected]
-    assert found.calls == sum(result.calls for result in expected) / 2
-    assert found.exact == (found.hypotheses[0] in ("BA", "BA BA")) + (found.hypotheses[2] == "Y")
-    first = translate(model, str(path), sources=1)
-    assert first.sources == ["ab"]
-    # targets of two words have no BLEU
-    assert first.bleu is None and first.to_dict()["score"] is None
-    shorter = translate(model, str(path), length=9)
-    assert shorter.too_long == 2 and shorter.hypotheses[1:] == ["", ""]
-
-
-def test_a_set_with_an_unreadable_pair_has_no_score(mdlm, tmp_path):
-    """A score of the other pairs would not be the score of the set.
-    Training may skip one pair of 200.
-    """
-    (tmp_path / "test.word").write_text("ab\n" * 200)
-    (tmp_path / "test.turned").write_text("B A B A\n" * 7 + "\n" + "B A B A\n" * 192)
-    with pytest.raises(UnmaskError) as caught:
-        translate(mdlm, str(tmp_path / "test.{word,turned}"))
-    assert "test.{word,turned}:8" in one_line(caught)
-
-
-def test_a_target_is_scored_for_each_source(mdlm):
-    with pytest.raises(UnmaskError, match="one target for each source: leave n out"):
-        translate(mdlm, n=2)
-
-
-def test_without_data_the_validation_pairs_are_translated(mdlm):
-    found = translate(mdlm)
-    assert found.sources == UNSEEN
-    right = sum(a == turned(b) for a, b in zip(found.hypotheses, UNSEEN, strict=True))
-    assert found.exact == right > 0.7 * len(UNSEEN)
-
-
-def translation(model: Path, *options: str) -> int:
-    return main(["evaluate", "translation", str(model), *options])
-
-
-def test_the_suite_prints_scores_and_saves_hypotheses(runs, tmp_path, capsys):
-    file = tmp_path / "out.txt"
-    data = tmp_path / "test.jsonl"
-    pairs = [{"word": word, "turned": " ".join(turned(word) + "AB")} for word in UNSEEN]
-    data.write_text("\n".join(map(json.dumps, pairs)))
-    options = ["--sources", "5", "--hypotheses", str(file), "--decoding", "ancestral:steps=4"]
-    told = ["--data", str(data), "--seed", "5", "--batch", "2"]
-    assert translation(runs["mdlm"], *options, *told, "--json") == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["texts"] == 5
-    assert figures["calls"] <= 4
-    assert figures["fields"] == "word to turned"
-    assert len(file.read_text().splitlines()) == 5
-    assert "batch" not in figures["decoding"]
-    assert translation(runs["mdlm"], "--sources", "5") == 0
-    assert "not defined: no reference has four words" in capsys.readouterr().out
-    assert translation(runs["mdlm"], "--sources", "5", "--data", str(data), "--seed", "5") == 0
-    printed = capsys.readouterr().out
-    assert "BLEU" in printed
-    assert "confidence, deterministic, length first, seed 5" in printed
-    # the whole signature, because scores with different signatures cannot be compared
-    assert figures["signature"] in "".join(printed.split()).replace("│", "")
-
-
-def test_the_path_of_hypotheses_is_checked_before_translation(runs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "unmask.evaluation.suites.translation.translate", lambda *args, **options: pytest.fail()
-    )
-    for file, message in [
-        (tmp_path / "no" / "out.txt", "there is no folder for"),
-        (tmp_path, "is a folder: name a file in it"),
-    ]:
-        assert translation(runs["mdlm"], "--hypotheses", str(file)) == 2
-        assert message in capsys.readouterr().err
-
-
-def test_a_model_of_text_does_not_translate(model):
-    with pytest.raises(UnmaskError) as caught:
-        translate(model)
-    assert "data.source_field" in one_line(caught)
 
 
 def test_the_command_writes_targets_and_shows_them_forming(runs, capsys, mdlm):

@@ -4,7 +4,6 @@ from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.causal import Causal
 from unmask.backbones.compile import compile_backbone, compile_blocks, recompute_blocks
 from unmask.backbones.dit import DiT
-from unmask.backbones.encoder_decoder import EncoderDecoder
 from unmask.backbones.layers.state import KVState
 from unmask.backbones.llama import Llama
 from unmask.backbones.pretrained import GPT2, Bert
@@ -18,7 +17,6 @@ __all__ = [
     "Causal",
     "DeBERTa",
     "DiT",
-    "EncoderDecoder",
     "KVState",
     "Llama",
     "MPNet",

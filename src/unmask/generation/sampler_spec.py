@@ -14,6 +14,10 @@ from unmask.samplers.core.time_grid import given_times
 from unmask.samplers.sampler import SAMPLERS, Sampler
 from unmask.samplers.semi_autoregressive import SemiAutoregressive
 
+DECODING = {  # options of `generate` for the likeliest text; the key is True for causal methods
+    False: {"sampler": "confidence", "strategy": "deterministic"},
+    True: {"sampler": "left_to_right", "strategy": "deterministic"},
+}
 _OF_MODEL = ("lead", "end")  # fields that a text cannot set
 
 

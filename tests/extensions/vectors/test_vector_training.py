@@ -72,6 +72,7 @@ def test_plaids_schedule_lowers_the_variance_and_its_ends_the_bound():
 
 
 def test_a_network_that_reads_tokens_only_is_refused():
+    pytest.importorskip("unmask.extensions.pairs")
     fields = {"data.source_field": "a", "data.target_field": "b", "data.packing": "pad"}
     settings = {"method": "plaid", "backbone": "encoder_decoder", **fields}
     with pytest.raises(UnmaskError, match="reads tokens: set backbone dit"):

@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.suites.translation import DECODING
 from unmask.generation.generator import Generator, check_request
 from unmask.generation.guidance import first_tokens
 from unmask.generation.prompts import FillRequest
+from unmask.generation.sampler_spec import DECODING
 from unmask.generation.sampling_params import SHARPNESS, SamplingParams
 from unmask.integrations.lm_eval.model_args import Options, decoding
 from unmask.integrations.lm_eval.scoring import (

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.metrics.bleu import bleu, defined
+from unmask.extensions.pairs.bleu import bleu, defined
 
 HYPOTHESES = ["the cat sat on the mat", "a dog runs in the park", "two men are at a table"]
 OTHERS = ["the cat sat on a mat", "the dog runs through the park", "two men sit at a table"]

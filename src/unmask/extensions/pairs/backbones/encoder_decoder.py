@@ -17,10 +17,10 @@ from unmask.backbones.layers.attention import (
     attention_inputs,
 )
 from unmask.backbones.layers.attention_rules import causal_rule
-from unmask.backbones.layers.cross_attention import CrossBlock
 from unmask.backbones.layers.state import GraphKVState, KVState, Source, SourceState
 from unmask.backbones.layers.transformer_block import NORMS, Block, zero_linear
 from unmask.errors import UnmaskError
+from unmask.extensions.pairs.backbones.cross_attention import CrossBlock
 from unmask.options import option
 from unmask.vocabulary import Vocabulary
 

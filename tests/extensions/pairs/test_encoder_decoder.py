@@ -9,13 +9,13 @@ import torch
 from tiny_models import one_line
 
 import unmask
-from unmask.backbones.encoder_decoder import EncoderDecoder
 from unmask.cli import main
 from unmask.config.components import build_method
 from unmask.config.run_config import resolve
 from unmask.data.load import rows_from
 from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.errors import UnmaskError
+from unmask.extensions.pairs.backbones.encoder_decoder import EncoderDecoder
 from unmask.likelihood.estimate import nats_by_row
 from unmask.methods.method import Serving
 from unmask.model import Model

@@ -11,16 +11,12 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite
 from unmask.evaluation.suites.text_likelihood import source_name
 from unmask.files.storage import check_place
+from unmask.generation.sampler_spec import DECODING
 from unmask.options import option
 
 if TYPE_CHECKING:
-    from unmask.evaluation.metrics.bleu import Bleu
+    from unmask.extensions.pairs.bleu import Bleu
     from unmask.model import Model
-
-DECODING = {  # default options of `generate`; the key is True for causal methods
-    False: {"sampler": "confidence", "strategy": "deterministic"},
-    True: {"sampler": "left_to_right", "strategy": "deterministic"},
-}
 
 
 @dataclass(frozen=True)
@@ -151,7 +147,7 @@ def translate(
         Targets, references and scores.
     """
     from unmask.data.load import pairs_from
-    from unmask.evaluation.metrics.bleu import bleu, chrf, defined
+    from unmask.extensions.pairs.bleu import bleu, chrf, defined
     from unmask.generation.sampling_params import params_to_generate
 
     if not model.conditional:

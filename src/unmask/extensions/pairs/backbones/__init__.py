@@ -1,0 +1,1 @@
+"""The network with an encoder and a decoder."""
