@@ -363,7 +363,14 @@ def test_a_part_above_its_ceiling_fails(monkeypatch, capsys):
     assert "examples has grown above its ceiling of 1 lines" in capsys.readouterr().out
 
 
-def test_core_is_src_without_the_extensions():
-    core, src = count_code.folders_of("core"), count_code.folders_of("src")
-    apart = {folder for folder in src if folder.startswith("src/unmask/extensions")}
-    assert core.keys() == src.keys() - apart
+def test_core_is_src_without_the_extensions(tmp_path, monkeypatch):
+    for name, code in (
+        ("loop", "a = 1\nb = 2\n"),
+        ("extensions/kites/wind", '"""Wind."""\nc = 3\n'),
+    ):
+        file = tmp_path / "src" / "unmask" / f"{name}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(code)
+    monkeypatch.setattr(count_code, "ROOT", tmp_path)
+    assert count_code.folders_of("core") == {"src/unmask": 2}
+    assert count_code.folders_of("src") == {"src/unmask": 2, "src/unmask/extensions/kites": 1}
