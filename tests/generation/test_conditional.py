@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pair_runs import OWN, SEEN, SETTINGS, UNSEEN, turned, write_pairs
+from pair_runs import LETTERS, OWN, SEEN, SETTINGS, SHAPE, UNSEEN, turned, write_pairs
 from rich.console import Console
 from tiny_models import one_line
 
@@ -50,6 +50,7 @@ def test_one_held_out_pair_is_enough_for_samples(tmp_path):
     few = {"data.train": write_pairs(tmp_path / "few.jsonl", SEEN[:8]), "data.valid": ""}
     settings = {**SETTINGS, **few, "data.cache": str(tmp_path / "cache"), "data.holdout": 0.01}
     settings |= {"training.steps": 2, "training.sample_every": 1, "training.batch": 2}
+    settings |= {f"backbone.{name}": value for name, value in SHAPE.items()}
     config = resolve({}, [(name, str(value)) for name, value in settings.items()])
     unmask.train(config, tmp_path / "run", say=lambda line: None)
     for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines():
@@ -120,8 +121,6 @@ def test_the_end_of_a_target_may_be_drawn_first(mdlm):
     assert lengths > 0.7 * len(UNSEEN)
     free = mdlm.generate(UNSEEN, **how)
     assert sum(result.calls for result in found) < 0.9 * sum(result.calls for result in free)
-    assert translate(mdlm).decoding["ending"] == "first"
-    assert translate(mdlm, sources=4, ending="free").calls > translate(mdlm, sources=4).calls
 
 
 def test_a_result_is_the_target_alone(mdlm):

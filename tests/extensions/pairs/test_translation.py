@@ -118,3 +118,9 @@ def test_a_model_of_text_does_not_translate(model):
     with pytest.raises(UnmaskError) as caught:
         translate(model)
     assert "data.source_field" in one_line(caught)
+
+
+def test_the_end_of_a_target_is_decided_first_unless_it_is_free(mdlm):
+    first, free = (translate(mdlm, sources=4, **ending) for ending in ({}, {"ending": "free"}))
+    assert first.decoding["ending"] == "first"
+    assert free.calls > first.calls
