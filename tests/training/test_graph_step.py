@@ -31,6 +31,7 @@ from unmask.vocabulary import Vocabulary
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 FIELDS = {
+    "block_diffusion": {"blocks": (2,)},
     "d3pm": {"steps": 10, "carry_over": True},
     "d3pm_uniform": {"steps": 10},
     "duo": {"temperature": 0.01},
