@@ -40,12 +40,22 @@ os.environ["COLUMNS"] = "84"  # width of argparse output
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Adds a page for each command to the navigation, below the page of all commands, and the extensions'."""
     assert config.nav
-    listed = next(entry["Extensions"] for entry in config.nav if "Extensions" in entry)
+    listed = _section(config.nav, "Extensions")
     listed += [f"extensions/{path.name}" for path in extension_pages()]
-    reference = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
-    section = next(entry["Commands"] for entry in reference if "Commands" in entry)
+    section = _section(config.nav, "Commands")
     section += [{name: f"reference/commands/{name}.md"} for name in _parsers()]
     return config
+
+
+def _section(nav: list, title: str) -> list:
+    """The entries of the section with this title, at any depth of the navigation."""
+    sections = [item for entry in nav if isinstance(entry, dict) for item in entry.items()]
+    for name, entries in sections:
+        if isinstance(entries, list):
+            found = entries if name == title else _section(entries, title)
+            if found:
+                return found
+    return []
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -61,7 +61,7 @@ def test_the_first_screen_has_the_figures_of_the_rows(sentence):
 
 
 TABLES = [  # a room, scripts with their rows, a page, words before its tables, words behind them
-    ("learning", "passes --table passes.jsonl", "docs/how-to/code.md", "## More passes", "\n## "),
+    ("learning", "passes --table passes.jsonl", "benchmarks/learning/passes.md", "# More", "\n## "),
     ("learning", "time_to_bound --table time_to_bound.jsonl", "benchmarks/learning/README.md", "## Time to bound", "\n## "),
     ("learning", "sizes --out sizes --table", "benchmarks/learning/README.md", "## Sizes, schedules and samplers", "\n## "),
     ("learning", "baselines --out baselines --table", "benchmarks/learning/baselines.md", "## Table 1 in small", "\n## "),
@@ -69,7 +69,7 @@ TABLES = [  # a room, scripts with their rows, a page, words before its tables, 
     ("quality", "failure_modes --table failure_modes.jsonl", "docs/explanation/failure-modes.md", "## Dependence", "\n## "),
     (
         "quality", "code_filling --table code_filling.jsonl; code_filling --table code_filling_unseen.jsonl",
-        "docs/how-to/code.md", "## Measure masked lines", "\n## ",
+        "benchmarks/quality/code.md", "# Lines", "\n# ",
     ),
     ("dna", "enhancers --table enhancers.jsonl", "benchmarks/dna/README.md", "## Enhancers by cell type", "\n## "),
     ("orders", "learned_order --table learned_order.jsonl", "docs/extensions/orders.md", "## Policy of `stories`", "\n!["),
