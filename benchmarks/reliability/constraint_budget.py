@@ -103,7 +103,10 @@ def wrong_texts(kind: str, content: Any, machine: ByteMachine, draw: random.Rand
         expression = re.compile(content)
         judge = lambda text: bool(expression.fullmatch(text))  # noqa: E731
     else:
-        validator = jsonschema_rs.validator_for(content)
+        try:
+            validator = jsonschema_rs.validator_for(content)
+        except jsonschema_rs.ValidationError as error:
+            return [f"no schema: {error.message}"]
         judge = lambda text: validator.is_valid(json.loads(text))  # noqa: E731
     found = []
     signal.signal(signal.SIGALRM, _stop)

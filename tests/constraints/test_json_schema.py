@@ -112,6 +112,10 @@ def test_a_schema_allows_its_own_texts(schema, good, bad):
         ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "no JSON text"),
         ({"items": [1]}, "a list in place of a schema"),
         ({"type": "string", "maxLength": 10**9}, "maxLength"),
+        ({"type": "object", "maxLength": -1}, "maxLength"),
+        ({"type": "string", "required": "a"}, "required"),
+        ({"type": {}}, "type {}"),
+        ({"type": []}, "type"),
     ],
 )
 def test_unsupported_keywords_of_a_schema_are_named(schema, message):

@@ -1,7 +1,7 @@
 """JSON schemas as expressions. Every keyword is obeyed, ignored as a note, or refused."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -110,9 +110,11 @@ class _Compiler:
                 self._check_only(schema, name, "type")
                 return self._combined(name, schema[name], seen, depth + 1)
         self._check_only(schema, "type", *(name for names in _KEYWORDS.values() for name in names))
-        types = schema.get("type", [kind for kind in _TYPES if self._speaks_of(schema, kind)])
-        kinds = [types] if isinstance(types, str) else types or _TYPES
-        if not isinstance(kinds, Sequence) or not all(kind in _TYPES for kind in kinds):
+        _check_values(schema)
+        spoken_of = [kind for kind in _TYPES if self._speaks_of(schema, kind)]
+        types = schema.get("type", spoken_of or list(_TYPES))
+        kinds = [types] if isinstance(types, str) else types
+        if not isinstance(kinds, list) or not kinds or not all(kind in _TYPES for kind in kinds):
             raise UnmaskError(
                 f"the JSON schema has type {types!r}: give one of {', '.join(_TYPES)}"
             )
@@ -218,11 +220,7 @@ class _Compiler:
         self, schema: Mapping[str, Any], seen: Mapping[str, int], depth: int
     ) -> Expression | None:
         required, others = schema.get("required", []), schema.get("additionalProperties", True)
-        if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-            raise UnmaskError("required of the JSON schema must be a list of names")
         properties = schema.get("properties", {})
-        if not isinstance(properties, Mapping):
-            raise UnmaskError("properties of the JSON schema must be an object of schemas")
         if not properties and not required:
             inner = any_value(DEPTH - 1) if others is True else self.value(others, seen, depth)
             member = None if inner is None else _named(_fixed(_PATTERNS["string"]), inner)
@@ -271,6 +269,17 @@ def _listed(
     more = Repeat(further, max(least - 1, 0), None if most is None else most - 1)
     items = Repeat(Chain((item, more)), 1 if least else 0, 1)
     return Chain((text(opening), items, text(closing)))
+
+
+def _check_values(schema: Mapping[str, Any]) -> None:
+    """Raises an error for a malformed value of a keyword, also of one that the schema's types ignore."""
+    required, properties = schema.get("required", []), schema.get("properties", {})
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        raise UnmaskError("required of the JSON schema must be a list of names")
+    if not isinstance(properties, Mapping):
+        raise UnmaskError("properties of the JSON schema must be an object of schemas")
+    _range(schema, "minItems", "maxItems")
+    _range(schema, "minLength", "maxLength")
 
 
 def _range(schema: Mapping[str, Any], lower: str, upper: str) -> tuple[int, int | None]:
