@@ -153,7 +153,8 @@ def choose_estimator(method: Method, batch: int = 32, **how: Unpack[How]) -> Est
     block = how.get("block")
     if block is not None:
         method = with_block(method, checked("block", block, 0))
-    return own_bound(method, estimator, None if steps is None else checked("steps", steps, 0))
+    steps = None if steps is None else checked("steps", steps, 0)
+    return own_bound(method, estimator, steps, batch)
 
 
 def shard_rows(rows: int, shard: tuple[int, int]) -> range:

@@ -49,6 +49,13 @@ class CountedBatch(Batch):
         given, counted = (m if m is None else m[:, :width] for m in (self.given, self.counted))
         return CountedBatch(self.x[:, :width], self.valid[:, :width], given, counted)
 
+    def repeated(self, times: int) -> "CountedBatch":
+        """All rows, several times one after the other."""
+        given, counted = (
+            m if m is None else m.repeat(times, 1) for m in (self.given, self.counted)
+        )
+        return CountedBatch(self.x.repeat(times, 1), self.valid.repeat(times, 1), given, counted)
+
 
 class Estimator(ABC):
     """Nats of rows under one draw of the noise, with the certificate of the estimate."""
@@ -88,6 +95,7 @@ class OwnBound(Estimator):
     method: Method
     times: TimeSampler | None = None
     prior: bool = True  # True if the prior term is computed
+    batch: int = 1  # most rows of a pass with several draws
 
     @property
     def certificate(self) -> str:
@@ -131,11 +139,23 @@ class OwnBound(Estimator):
     def draws(
         self, rows: CountedBatch, streams: Sequence[Sequence[RowStream]]
     ) -> list[dict[str, ByRow]]:
-        """The terms under several draws. The prior term has no noise: it is computed once and shared."""
+        """The terms under several draws, as many of them in one pass as `batch` has room for.
+
+        The prior term has no noise: it is computed once and shared.
+        """
         first = self.terms(rows, streams[0])
         shared = {name: nats for name, nats in first.items() if name == "prior" and self.times}
         others = replace(self, prior=not shared)
-        return [first, *(others.terms(rows, one) | shared for one in streams[1:])]
+        found, most = [first], max(1, self.batch // len(rows.x))
+        for start in range(1, len(streams), most):
+            part = streams[start : start + most]
+            terms = others.terms(rows.repeated(len(part)), [one for draw in part for one in draw])
+            split = {name: nats.chunk(len(part)) for name, nats in terms.items()}
+            found += [
+                {name: nats[number] for name, nats in split.items()} | shared
+                for number in range(len(part))
+            ]
+        return found
 
 
 @dataclass(frozen=True)
@@ -183,13 +203,16 @@ ESTIMATORS: dict[str, TimeSampler] = {
 }
 
 
-def own_bound(method: Method, estimator: str | None = None, steps: int | None = None) -> OwnBound:
+def own_bound(
+    method: Method, estimator: str | None = None, steps: int | None = None, batch: int = 1
+) -> OwnBound:
     """The bound of a method.
 
     Args:
         method: The model.
         estimator: Time sampler, a name of ESTIMATORS; by default the one with the least variance.
         steps: T of the bound, 0 for continuous time; by default the T of training.
+        batch: Most rows of a pass with several draws.
     """
     if not method.capabilities.time_bound:
         if estimator is not None or steps is not None:
@@ -197,13 +220,13 @@ def own_bound(method: Method, estimator: str | None = None, steps: int | None = 
                 f"this model's likelihood is {method.certificate} and has no estimator and no steps: "
                 "leave them out"
             )
-        return OwnBound(method)
+        return OwnBound(method, batch=batch)
     if steps is not None:
         method = in_steps(cast(MaskedDiffusion, method), steps)
     name = estimator or "fixed_count"
     if name not in ESTIMATORS:
         raise unknown("estimator", name, ESTIMATORS)
-    return OwnBound(method, ESTIMATORS[name])
+    return OwnBound(method, ESTIMATORS[name], batch=batch)
 
 
 def in_steps(method: MaskedDiffusion, steps: int) -> MaskedDiffusion:
