@@ -1,6 +1,7 @@
 """The public names are exactly these, and importing them is quick."""
 
 import inspect
+import os
 import subprocess
 import sys
 
@@ -65,6 +66,9 @@ def import_of(code: str) -> tuple[float, list[str]]:
 def test_importing_is_quick_imports_no_torch_and_hooks_no_imports():
     seconds, brought = import_of("import unmask")
     assert seconds < 0.3 and brought == []
+    waits = "import os, unmask; print(1, os.environ['OMP_WAIT_POLICY'])"
+    given = {name: text for name, text in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    assert subprocess.check_output([sys.executable, "-c", waits], env=given) == b"1 PASSIVE\n"
     assert import_of("import unmask, numpy; sys.meta_path.append(None)")[1] == ["numpy", "hook"]
 
 

@@ -1,5 +1,6 @@
 """Masked diffusion language models: train, measure, sample, infill."""
 
+import os as _os
 from typing import TYPE_CHECKING
 
 from unmask.errors import UnmaskError
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from unmask.model import Model, load
     from unmask.runs.train import train
     from unmask.samplers.core.canvas import Frame
+
+# for torch, if it is loaded later: its threads busy-wait by default, so one busy core beside them slows all of them
+_os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __all__ = [
     "Bound",

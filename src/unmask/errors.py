@@ -1,7 +1,12 @@
 """Errors and warnings that the command line prints as one line."""
 
 import difflib
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _LONGEST = 2000  # characters of a message
 
@@ -38,13 +43,45 @@ def refuse(*rules: tuple[object, str]) -> None:
             raise UnmaskError(message)
 
 
+def misnamed(hint: Callable[[str, Any], str | None]) -> Callable[[F], F]:
+    """A decorator that explains arguments which a function does not have.
+
+    Args:
+        hint: (name, value) -> the right spelling of an unknown argument, or None without one.
+
+    Returns:
+        The decorator. An explained argument is an `UnmaskError` in place of a TypeError.
+
+    Example:
+        >>> @misnamed(lambda name, value: "give precision" if name == "dtype" else None)
+        ... def load(path, precision="fp32"): ...
+        >>> load("stories", dtype="bf16")
+        Traceback (most recent call last):
+        unmask.errors.UnmaskError: load has no argument 'dtype': give precision
+    """
+
+    def decorate(function: F) -> F:
+        known = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def explained(*args: Any, **options: Any) -> Any:
+            for name, value in options.items():
+                if name not in known and (right := hint(name, value)):
+                    raise UnmaskError(f"{function.__name__} has no argument {name!r}: {right}")
+            return function(*args, **options)
+
+        return cast(F, explained)
+
+    return decorate
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UnmaskError:
+def unknown(kind: str, name: str, known: Iterable[str], cutoff: float = 0.5) -> UnmaskError:
     """An error for an unknown name, with the most similar known name or all known names."""
     known = sorted(known)
-    near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name[:100], known, n=1, cutoff=cutoff)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     return UnmaskError(f"unknown {kind} {name!r}; {hint}")

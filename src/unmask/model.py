@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from unmask import extension
 from unmask.bundle import Bundle
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import UnmaskError, misnamed, unknown
 from unmask.files.hub import hub_name
 from unmask.formats.native import NativeFormat, write_folder
 from unmask.formats.read import read_bundle
@@ -31,14 +31,23 @@ from unmask.samplers.core.canvas import Frame
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
+    from torch import Tensor
 
+    from unmask.backbones.backbone import Backbone
     from unmask.data.rows.sentence_rows import Sentence
     from unmask.likelihood.bound import Bound
     from unmask.likelihood.estimate import How
     from unmask.likelihood.token_orders import Order
     from unmask.representation.classifier import Classification
     from unmask.training.fine_tune import Fitted
+
+
+# arguments of other libraries' loaders
+_OTHER_NAMES = {
+    **dict.fromkeys(("dtype", "torch_dtype"), 'give precision="bf16" or "fp32"'),
+    **dict.fromkeys(("map_location", "device_map"), 'give device="cuda" or "cpu"'),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,28 +100,31 @@ class Model(Bundle):
         ).results()
 
     @with_sampling_options
-    def fill(self, text: str | Sequence[int], **options: Unpack[SamplingOptions]) -> list[Result]:
+    def fill(
+        self, text: str | Sequence[str] | Sequence[int], **options: Unpack[SamplingOptions]
+    ) -> list[Result]:
         """Fills the gaps of a text, given the text on both sides.
 
         Args:
-            text: a text with gaps, `[MASK]` for one token and `[MASK:4]` for four; or token ids, with the
-                mask id of the vocabulary at gaps.
+            text: a text with gaps, `[MASK]` for one token and `[MASK:4]` for four; several such texts; or
+                token ids, with the mask id of the vocabulary at gaps.
             options: the fields of `unmask.SamplingParams`.
 
         Returns:
-            `n` results.
+            `n` results for each text, in the order of the texts.
 
         Example:
             >>> [result] = model.fill("The [MASK:2] sat", seed=1)
             >>> result.text.endswith(" sat")
             True
         """
-        return self._fill_generator(text, **options).results()
+        texts: Sequence[Any] = text if _several(text) else [text]
+        return [one for each in texts for one in self._fill_generator(each, **options).results()]
 
     @with_sampling_options
     def edit(
         self,
-        text: str,
+        text: str | Sequence[str],
         *,
         remask: float | None = None,
         remask_span: tuple[int, int] | None = None,
@@ -127,7 +139,7 @@ class Model(Bundle):
         such as gibbs, may change any token.
 
         Args:
-            text: the text.
+            text: the text, or several texts.
             remask: the share of tokens to rewrite; the seed selects them.
             remask_span: (start, stop), the tokens to rewrite, without `stop`.
             remask_uncertain: the number of tokens to rewrite, the least likely ones.
@@ -137,7 +149,7 @@ class Model(Bundle):
             options: the fields of `unmask.SamplingParams`.
 
         Returns:
-            `n` results.
+            `n` results for each text, in the order of the texts.
 
         Example:
             >>> [result] = model.edit("The cat sat on the mat.", remask=0.3, seed=1)
@@ -146,7 +158,9 @@ class Model(Bundle):
         """
         edit: dict[str, Any] = {"remask": remask, "remask_span": remask_span}
         edit |= {"remask_uncertain": remask_uncertain, "remask_style": remask_style}
-        return self._edit_generator(text, style=style, **edit, **options).results()
+        texts: Sequence[Any] = text if _several(text) else [text]
+        makers = [self._edit_generator(one, style=style, **edit, **options) for one in texts]
+        return [one for maker in makers for one in maker.results()]
 
     @with_sampling_options
     def stream(
@@ -287,13 +301,13 @@ class Model(Bundle):
             raise UnmaskError("give texts or a source, not both")
         data: Sequence[str | tuple[str, str]] | str | None = source
         if texts is not None:
-            data = (
-                [texts]
-                if isinstance(texts, str)
-                else str(texts)
-                if isinstance(texts, Path)
-                else texts
-            )
+            if isinstance(texts, str) and _is_file(texts):
+                raise UnmaskError(
+                    f"{texts!r} is a file: give pathlib.Path({texts!r}) to measure its text, or a list "
+                    "with this name to measure the name"
+                )
+            data = str(texts) if isinstance(texts, Path) else texts
+            data = [texts] if isinstance(texts, str) else data
         how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
         how["block"] = block
         return perplexity(
@@ -307,6 +321,53 @@ class Model(Bundle):
             batch=batch,
             progress=progress,
         )
+
+    @property
+    def network(self) -> "Backbone":
+        """The network, a torch module."""
+        return self.method.backbone
+
+    def to(self, device: str) -> "Model":
+        """Moves the weights to a device.
+
+        Args:
+            device: cpu, cuda, mps, or auto for the fastest available.
+
+        Returns:
+            The same model.
+
+        Example:
+            >>> model.to("cpu").device.type
+            'cpu'
+        """
+        target = resolve_device(device)
+        self.method.to(target).serve(PRECISIONS[self.precision], compile=False)
+        return self
+
+    def logits(self, ids: "ArrayLike | Tensor") -> "Tensor":
+        """The logits of the network, to look at; `mask_id` of the vocabulary marks gaps.
+
+        Args:
+            ids: token ids, [length] or [rows, length].
+
+        Returns:
+            Logits, [rows, length, vocabulary]. The method's own rule, such as that a token which is not
+            masked stays, is not applied.
+
+        Example:
+            >>> ids = model.tokenizer.encode("The cat")
+            >>> model.logits(ids).shape[:2]
+            torch.Size([1, 2])
+        """
+        import torch
+
+        if self.network.time_conditioning:
+            raise UnmaskError(
+                "this network reads the noise level too: call model.network.features(ids, level)"
+            )
+        rows = torch.atleast_2d(torch.as_tensor(ids, device=self.device))
+        with torch.no_grad(), self.method.arithmetic():
+            return self.network.logits(self.network.features(rows))
 
     def embed(
         self,
@@ -591,6 +652,7 @@ class Model(Bundle):
         return Generator(self, rows_to_edit(self, text, edit, params), params)
 
 
+@misnamed(lambda name, value: _OTHER_NAMES.get(name))
 def load(
     path: str | Path,
     device: str = "auto",
@@ -636,6 +698,19 @@ def _pinned(path: str | Path, revision: str) -> str:
     if hub_name(pinned) is None:
         raise UnmaskError(f"{revision!r} is no revision: give a branch, a tag or a commit")
     return pinned
+
+
+def _several(text: object) -> bool:
+    """True for a list of texts."""
+    return isinstance(text, list | tuple) and all(isinstance(one, str) for one in text)
+
+
+def _is_file(text: str) -> bool:
+    """True if a text is the name of a file."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a null character
+        return False
 
 
 def _no_prompts(prompts: Prompts) -> bool:

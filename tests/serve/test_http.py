@@ -269,7 +269,11 @@ def test_models_are_listed(client):
         ({"extra_body": {"steps": 2000}}, "steps must be 1024 or less here", "steps"),
         ({"extra_body": {"sampler": "gibbs:steps=5000"}}, "steps must be 1024", "steps"),
         ({"extra_body": {"sampler": "no such"}}, "unknown sampler", "sampler"),
-        ({"extra_body": {"temprature": 1}}, "temprature: Extra inputs", "temprature"),
+        (
+            {"extra_body": {"temprature": 1}},
+            "unknown field 'temprature'; did you mean 'temperature'",
+            "temprature",
+        ),
         ({"temperature": -1}, "temperature: Input should be greater", "temperature"),
         ({"prompt": "The [MASK]"}, "has a gap: use fill instead", "prompt"),
         ({"prompt": [1, 2, 99]}, "99 is no token", "prompt"),

@@ -57,8 +57,6 @@ _OUT_OF_MEMORY = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 0 success, 2 user error, 130 Ctrl-C, 141 closed pipe."""
-    # torch's threads busy-wait by default, which slows other processes down
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # otherwise garbage collection at exit visits all objects of torch, which takes half a second
     atexit.register(gc.freeze)
     limit_threads()
@@ -129,7 +127,7 @@ def _parse(argv: Sequence[str]) -> Namespace:
         )
     known = command_modules()
     if argv[0] not in known:
-        raise unknown("command", argv[0], known)
+        raise unknown("command", argv[0], known, 0.6)
     return build_parser([known[argv[0]]])[0].parse_args(argv)
 
 

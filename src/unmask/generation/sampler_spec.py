@@ -59,7 +59,8 @@ def choose_sampler(
     alone = chosen.blocks and not method.capabilities.blocks
     if alone or not _suits(chosen.unwrapped(), method):
         raise UnmaskError(
-            f"the method {METHODS.name_of(method)} cannot use this sampler: give {default} or none"
+            f"the method {METHODS.name_of(method)} cannot use this sampler: give one of "
+            f"{', '.join(suitable_samplers(method))}"
         )
     return chosen
 

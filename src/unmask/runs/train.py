@@ -5,6 +5,7 @@ Configuration, data, method and trainer are made in this order, each from the on
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from unmask.config.run_config import RunConfig, dump_yaml
 from unmask.data.load import first_sources
 from unmask.data.rows.stream_rows import StreamLoader
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import misnamed
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import Damaged, seal, verify
 from unmask.files.tensors import load_weights
@@ -31,6 +33,16 @@ from unmask.training.lora import merged, remove_adapters
 from unmask.training.trainer import Trainer, TrainingRun
 
 
+def _setting(name: str, value: Any) -> str | None:
+    """The setting that an unknown argument of `train` means; None without one."""
+    whole = RunConfig()
+    for prefix, part in {"": whole, **{f"{key}.": one for key, one in vars(whole).items()}}.items():
+        if is_dataclass(part) and name in vars(part):
+            return f"give overrides={{{prefix + name!r}: {value!r}}}"
+    return None
+
+
+@misnamed(_setting)
 def train(
     recipe: str | Path | Mapping[str, Any] | RunConfig,
     run: str | Path | None = None,

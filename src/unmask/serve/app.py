@@ -1,6 +1,7 @@
 """The FastAPI application: routes, middleware and error responses in OpenAI's format."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -9,6 +10,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from unmask.errors import UnmaskError
+from unmask.generation.sampling_params import SYNONYMS
 from unmask.serve.docs_page import documentation, home
 from unmask.serve.execution.engine import Busy, Closing, Engine
 from unmask.serve.execution.result_queue import TimedOut
@@ -103,6 +105,8 @@ def _invalid(request: Request, error: Exception) -> Response:
     where = [str(part) for part in path if part == path[0] or not _names_a_type(part)]
     if found["type"] == "json_invalid":
         where, message = [], f"the body is not JSON, at character {where[0]}: send a JSON object"
+    elif found["type"] == "extra_forbidden" and len(where) == 1:
+        message = f"unknown field {where[0][:100]!r}{_hint(request, where[0])}"
     elif where:
         message = f"{'.'.join(where)[:100]}: {found['msg']}"
     elif not kind.partition(";")[0].strip().lower().endswith("json"):
@@ -111,6 +115,15 @@ def _invalid(request: Request, error: Exception) -> Response:
         message = "the body is no JSON object: send one with the fields of the request"
     message = message[:500].encode("ascii", "backslashreplace").decode()
     return Problem(400, message, param=where[0][:100] if where else None).response()
+
+
+def _hint(request: Request, name: str) -> str:
+    """The end of a message about an unknown field: the field that was meant, if one is similar."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    fields = getattr(getattr(body, "type_", None), "model_fields", {})
+    meant = SYNONYMS.get(name) if SYNONYMS.get(name) in fields else None
+    near = [meant] if meant else get_close_matches(name[:100], fields, 1)
+    return f"; did you mean {near[0]!r}?" if near else ": leave it out"
 
 
 def _names_a_type(part: int | str) -> bool:

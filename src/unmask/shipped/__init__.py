@@ -61,6 +61,7 @@ def locate(model: str | Path) -> Path:
         raise UnmaskError(
             f"no model {str(model)!r}: give a run folder, an exported folder, a GGUF file or a shipped model "
             f"({shipped})"
+            + ("" if "/" in str(model) else f", or 'hf:{model}' of the Hugging Face hub")
         )
     return path
 

@@ -59,6 +59,8 @@ def add(commands: Commands) -> None:
 
 
 def execute(args: Namespace) -> None:
+    import torch
+
     from unmask.errors import UnmaskError
     from unmask.runs.auto_recipe import fitted
     from unmask.runs.plan import USABLE, Machine, plan
@@ -69,6 +71,8 @@ def execute(args: Namespace) -> None:
     config = fitted(args.recipe, args.overrides, say=None)
     machine = Machine(args.memory, args.rate, args.bandwidth, args.network)
     found = plan(config, args.gpus, machine, args.vocabulary)
+    if not torch.cuda.is_available():
+        print("this machine has no CUDA device: the plan is for GPUs such as an H200")
     _print(found)
     rates = f"{args.rate:g} TFLOP/s and {args.bandwidth:g} TB/s"
     own = (args.rate, args.bandwidth) != (_RATE, _BANDWIDTH)
