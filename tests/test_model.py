@@ -6,6 +6,7 @@ import re
 import pytest
 from tiny_models import LENGTH, PROMPTS, TEXTS, content, one_line
 
+import unmask
 from unmask.errors import UnmaskError
 from unmask.generation import generator as running
 from unmask.samplers.ancestral import Ancestral
@@ -201,6 +202,39 @@ def test_fill_changes_only_gaps_and_fills_them_with_words(model):
             else:
                 assert token == given
         assert 1 <= result.calls <= 9
+
+
+def test_several_texts_are_filled_and_edited_in_order(model):
+    gaps = ["The [MASK:2] on the mat.", "A [MASK]."]
+    apart = [content(one) for text in gaps for one in model.fill(text, n=2, seed=3)]
+    assert [content(one) for one in model.fill(gaps, n=2, seed=3)] == apart
+    apart = [content(model.edit(text, remask=0.5, seed=3)[0]) for text in TEXTS[:2]]
+    assert [content(one) for one in model.edit(TEXTS[:2], remask=0.5, seed=3)] == apart
+
+
+def test_the_network_and_its_logits_are_at_hand(model):
+    ids = model.tokenizer.encode("The cat sat.")
+    logits = model.logits(ids)
+    assert logits.shape == (1, len(ids), model.tokenizer.vocabulary.size)
+    assert logits.equal(model.logits([ids, ids])[1:])
+    before = content(model.generate("The", seed=1)[0])
+    assert model.to("cpu") is model and content(model.generate("The", seed=1)[0]) == before
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda model: unmask.train("demo", steps=3), "overrides={'training.steps': 3}"),
+        (lambda model: unmask.load("stories", dtype="bf16"), "give precision"),
+        (lambda model: unmask.load("gpt2"), "'hf:gpt2' of the Hugging Face hub"),
+        (lambda model: model.perplexity(__file__), "give pathlib.Path"),
+        (lambda model: model.generate("x", sampler="latent_ddim"), "or one of analytic, "),
+    ],
+)
+def test_a_wrong_argument_is_told_the_right_one(model, call, hint):
+    with pytest.raises(UnmaskError) as caught:
+        call(model)
+    assert hint in one_line(caught)
 
 
 def test_an_autoregressive_model_does_not_fill(left_to_right):

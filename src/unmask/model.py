@@ -365,9 +365,9 @@ class Model(Bundle):
             raise UnmaskError(
                 "this network reads the noise level too: call model.network.features(ids, level)"
             )
-        rows = torch.atleast_2d(torch.as_tensor(ids, device=self.device))
+        rows = torch.as_tensor(ids, device=self.device)
         with torch.no_grad(), self.method.arithmetic():
-            return self.network.logits(self.network.features(rows))
+            return self.network.logits(self.network.features(rows if rows.ndim > 1 else rows[None]))
 
     def embed(
         self,

@@ -58,9 +58,10 @@ def choose_sampler(
         )
     alone = chosen.blocks and not method.capabilities.blocks
     if alone or not _suits(chosen.unwrapped(), method):
+        others = ", ".join(name for name in suitable_samplers(method) if name != default)
         raise UnmaskError(
-            f"the method {METHODS.name_of(method)} cannot use this sampler: give one of "
-            f"{', '.join(suitable_samplers(method))}"
+            f"the method {METHODS.name_of(method)} cannot use this sampler: give {default}"
+            + (f", or one of {others}" if others else "")
         )
     return chosen
 

@@ -120,7 +120,7 @@ def _invalid(request: Request, error: Exception) -> Response:
 def _hint(request: Request, name: str) -> str:
     """The end of a message about an unknown field: the field that was meant, if one is similar."""
     body = getattr(request.scope.get("route"), "body_field", None)
-    fields = getattr(getattr(body, "type_", None), "model_fields", {})
+    fields = getattr(body.field_info.annotation, "model_fields", {}) if body else {}
     meant = SYNONYMS.get(name) if SYNONYMS.get(name) in fields else None
     near = [meant] if meant else get_close_matches(name[:100], fields, 1)
     return f"; did you mean {near[0]!r}?" if near else ": leave it out"
