@@ -306,6 +306,13 @@ def test_every_component_is_named(registry):
     assert [name for name in registry if f"`{name}`" not in page] == []
 
 
+def test_every_method_is_in_the_glossary_and_every_bound_among_the_certificates():
+    terms, certificates = of("docs/reference/glossary.md"), of("docs/explanation/bound.md")
+    assert [name for name in METHODS if f"`{name}`" not in terms] == []
+    bounds = [name for name in METHODS if METHODS[name].certificate == "upper"]
+    assert bounds and [name for name in bounds if f"`{name}`" not in certificates] == []
+
+
 def test_every_sampler_is_named():
     page = of("docs/reference/samplers.md") + of_extensions()
     assert [name for name in SAMPLERS if f"`{name}`" not in page] == []
