@@ -91,13 +91,13 @@ ANSWERS = {
 }
 ANSWERS |= {name: dict(ANSWERS["sedd"]) for name in ("udlm", "duo", "d3pm_uniform")}
 ANSWERS["diffusion_bert"] = dict(ANSWERS["mdlm"])
-RULED = one_of("causal dit llama modern_causal modern_dit")
+RULED = one_of("causal dit gpt2 llama modern_causal modern_dit")
 ANSWERS["block_diffusion"] = {
     "bert": RULED,
     "causal": TRAINS,
     "dit": TRAINS,
     "dit, timed": f"set {TIMED} false",
-    "gpt2": RULED,
+    "gpt2": TRAINS,
     "llama": TRAINS,
 }
 for answers in ANSWERS.values():  # the others fit the same networks

@@ -18,7 +18,7 @@ from unmask.backbones.layers.attention import (
 )
 from unmask.backbones.layers.dropout import Keys, dropout
 from unmask.backbones.layers.inference_weights import Compilable
-from unmask.backbones.layers.ops import attend, taken
+from unmask.backbones.layers.ops import taken
 from unmask.backbones.layers.rotary import Rotary
 from unmask.backbones.layers.transformer_block import TransformerConfig, zero_linear
 from unmask.errors import UnmaskError
@@ -86,7 +86,7 @@ class Layer(Compilable):
         q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
         if attention.cache is not None:
             k, v = attention.cache.append(layer, k, v)
-        y = attend(q, k, v, attention.mask, attention.causal)
+        y = attention.attend(q, k, v)
         return dropout(self.out(y.transpose(1, 2).flatten(2)), self.dropout, keys, 2 * layer)
 
     def _mlp(self, h: Features, layer: int, keys: Keys | None) -> Features:
@@ -236,7 +236,7 @@ def _init_weights(module: nn.Module) -> None:
 class GPT2(PretrainedTransformer):
     """GPT-2's decoder: causal, with learned positions and a KV cache."""
 
-    causal = True
+    causal = rules = True
     norm_first, activation = True, "tanh"
 
     @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Recipes: named configurations, one YAML file each, with a summary in its first line."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import TypeAlias
@@ -14,6 +14,7 @@ from unmask.extension import extensions
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | None"
 
 AUTO = ("auto", "finetune")  # recipes that fit the text
+ADAPT = "adapt"  # the recipe that fits the model that it starts from
 _FOLDER = Path(__file__).parent
 _SUFFIXES = (".yaml", ".yml")
 _LARGEST = 2**18  # most bytes of a recipe
@@ -55,10 +56,14 @@ def locate(recipe: str, beside: Path = Path()) -> Path:
     return path
 
 
-def require_text(recipe: str, settings: Iterable[str]) -> None:
-    """Raises an error if a recipe needs a text and `data.train` is not among the settings."""
-    if recipe in AUTO and "data.train" not in settings:
+def require_text(recipe: str, settings: Mapping[str, object]) -> None:
+    """Raises an error if a recipe needs a text or a model that is not among the settings."""
+    if recipe in (*AUTO, ADAPT) and "data.train" not in settings:
         raise UnmaskError(f"{recipe} has no text to train on: give --data.train FILE")
+    if recipe == ADAPT and "init_from" not in settings:
+        raise UnmaskError(
+            "adapt has no model to start from: give --init-from MODEL, such as stories-ar"
+        )
 
 
 def read(path: Path) -> dict[str, Tree]:

@@ -1,4 +1,4 @@
-"""Recipes that fit the text and the machine: `auto` and `finetune`.
+"""Recipes that fit the text and the machine, `auto` and `finetune`, or the initial model, `adapt`.
 
 The choice depends on the size of the text, on the kind of device and on its cores. It does not
 depend on measured times, so that the same command gives the same configuration. Only the estimate
@@ -16,8 +16,9 @@ from unmask.data.data_config import DataConfig
 from unmask.data.documents.pairs import sides
 from unmask.data.sources.corpus import Corpus, beginning
 from unmask.data.tokenizers.tokenizer import TOKENIZERS
+from unmask.errors import UnmaskError
 from unmask.formats.read import read_bundle
-from unmask.recipes import AUTO, require_text
+from unmask.recipes import ADAPT, AUTO, require_text
 from unmask.runs.plan import work_of
 from unmask.runs.step_time import run_seconds, step_seconds
 from unmask.runtime.cores import available_cores
@@ -54,7 +55,7 @@ def fitted(
     say: Callable[[str], None] | None = print,
     corpus: Callable[[DataConfig], Corpus] | None = None,
 ) -> RunConfig:  # fmt: skip
-    """The configuration of a recipe; `auto` and `finetune` choose what the overrides leave open.
+    """The configuration of a recipe; `auto`, `finetune` and `adapt` choose what is left open.
 
     Args:
         recipe: the name or the path of a recipe.
@@ -67,13 +68,15 @@ def fitted(
         The configuration.
     """
     given = list(overrides.items() if isinstance(overrides, Mapping) else overrides)
-    if recipe not in AUTO:
+    if recipe not in (*AUTO, ADAPT):
         return resolve(load_recipe(recipe), given)
     if run is not None and begun(run) and (run / "config.yaml").is_file():
         return resolve(load_recipe(str(run / "config.yaml")), given)
     if corpus is None:
         require_text(recipe, dict(given))
     tree = load_recipe(recipe)
+    if recipe == ADAPT:
+        return _adapted(tree, given)
     # the text, the device and the start; a network may fit only after the choice
     plain = resolve(
         {name: part for name, part in tree.items() if name != "backbone"},
@@ -92,6 +95,28 @@ def fitted(
         for line in _described(config, characters):
             say(line)
     return config
+
+
+def _adapted(tree: dict[str, Any], given: list[tuple[str, Any]]) -> RunConfig:
+    """The recipe `adapt` with the network, the tokenizer and the longest row of its start."""
+    start = str(dict(given)["init_from"])
+    found = read_bundle(start)
+    if not found.method.capabilities.generate or found.method.capabilities.latent:
+        raise UnmaskError(
+            f"{start} writes no tokens, so no blocks can start from it: give an autoregressive model"
+        )
+    chosen: dict[str, Any] = {
+        "init_from": start,
+        "backbone": to_dict(found.config.backbone),
+        "data.tokenizer": _tokenizer(found.config),
+        "data.length": min(512, found.length),
+    }
+    names = dict(given)
+    if "training.steps" in names and "training.seconds" not in names:
+        chosen["training.seconds"] = 0
+    plain = resolve(tree, [*chosen.items(), *given])
+    gpu = resolve_device(plain.training.device).type == "cuda"
+    return resolve(tree, [*chosen.items(), ("training.compile", gpu), *given])
 
 
 def count_characters(

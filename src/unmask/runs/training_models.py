@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from unmask.backbones.backbone import Backbone
 from unmask.bundle import Bundle
 from unmask.config.components import build_method, outline
@@ -146,7 +148,23 @@ def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
         given = {name: tensor for name, tensor in given.items() if name in fresh.keys() - own}
     weights = {name: fresh[name] for name in own} | given
     load_weights(method, weights, f"init_from {config.init_from}")
-    return Model(method, found.tokenizer, config, found.defaults)
+    if not found.method.capabilities.causal or method.capabilities.causal:
+        return Model(method, found.tokenizer, config, found.defaults)
+    start_mask(method)
+    return Model(method, found.tokenizer, config)  # its samplers are not those of its start
+
+
+@torch.no_grad()
+def start_mask(method: Method) -> None:
+    """Sets the embedding of MASK to the mean of all others, which an autoregressive start lacks.
+
+    Args:
+        method: A method whose network embeds tokens.
+    """
+    table, mask_id = method.backbone.embedding.weight, method.vocabulary.mask_id
+    assert isinstance(table, torch.Tensor)
+    others = torch.arange(len(table)) != mask_id
+    table[mask_id] = table[others].mean(0)
 
 
 def _own_tensors(method: Method) -> set[str]:

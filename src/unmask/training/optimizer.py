@@ -13,8 +13,11 @@ from unmask.training.training_config import TrainingConfig
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
-def learning_rate(step: int, config: TrainingConfig) -> float:
+def learning_rate(step: int, config: TrainingConfig, spent: float = 0.0) -> float:
     """The learning rate of a step: linear warm-up to `lr`, then constant, or a decay to `min_lr`.
+
+    With `training.seconds`, the decay follows the share of the seconds that are `spent`, if it is
+    larger than the share of the steps.
 
     `cosine` and `linear` decay from the end of the warm-up. `wsd` (warm-up, stable, decay: arXiv
     2404.06395) stays at `lr` and decays linearly over the last `decay_share` of all steps.
@@ -23,6 +26,8 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
         return config.lr * (step + 1) / config.warmup
     if config.decay == "constant":
         return config.lr
+    if config.seconds:
+        step = max(step, round(config.steps * min(1.0, spent / config.seconds)))
     first = config.warmup
     if config.decay == "wsd":
         first = max(first, round((1 - config.decay_share) * config.steps))

@@ -103,6 +103,11 @@ class Trainer:
         config = replace(config, precision=resolve_precision(config.precision, self.device))
         self.group, folder = run.group, run.folder
         self.strategy = choose_strategy(run.distributed, self.group, self.device, config.precision)
+        if config.seconds and self.group.world > 1:
+            raise UnmaskError(
+                "training.seconds works in one process, since processes have clocks of their own: "
+                "set training.steps"
+            )
         if auto_batch and not self.strategy.retries:
             raise UnmaskError(
                 "--auto-batch works in one process only: set distributed.strategy plain"
@@ -137,6 +142,7 @@ class Trainer:
         self.best: ValidationResult | None = None  # the best validation since the start
         self.clock = time.perf_counter()
         self.logged = (0, 0.0)  # tokens and seconds at the last log line
+        self.out_of_time = False  # True after the step in which `training.seconds` ran out
 
     def fit(self, begun: Path | None = None) -> TrainingState:
         """Trains from the newest checkpoint to the last step, the end of patience or a signal.
@@ -152,6 +158,7 @@ class Trainer:
             stack.enter_context(self.group.watched(stopped))
             stack.callback(self.saver.close)
             self._resume(begun)
+            self.out_of_time = 0 < self.config.seconds <= self.state.seconds
             if self._finished():
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
@@ -217,7 +224,13 @@ class Trainer:
             stack.enter_context(deterministic(config.deterministic))
             stack.enter_context(emulation(self.device, config.precision))
             bar = stack.enter_context(
-                ProgressDisplay(state.step, config.steps, self.say, hidden=not self.group.main)
+                ProgressDisplay(
+                    state.step,
+                    config.steps,
+                    self.say,
+                    not self.group.main,
+                    config.seconds and config.seconds - state.seconds,
+                )
             )
             self.trained.train()
             self.clock = time.perf_counter()
@@ -248,7 +261,7 @@ class Trainer:
         config, state = self.config, self.state
         tokens = self.loader.count(state.batch_number, range(config.batch))  # of all processes
         units = config.batch if self.method.capabilities.per_row else tokens
-        lr = learning_rate(state.step, config)
+        lr = learning_rate(state.step, config, self._spent)
         number, result = state.batch_number, None
         if self.graph_step:
             result = self.graph_step.run(*self.train_step.tensors(number), units, lr)
@@ -262,6 +275,15 @@ class Trainer:
         if self.ema:
             self.ema.update(state.step)
         self.losses.append(result)
+        self.out_of_time = self._has_no_time()
+
+    @property
+    def _spent(self) -> float:
+        """Seconds of all training steps so far."""
+        return self.state.seconds + time.perf_counter() - self.clock
+
+    def _has_no_time(self) -> bool:
+        return 0 < self.config.seconds <= self._spent
 
     def _graph_step(self) -> GraphStep | None:
         """The step as a CUDA graph; None if the device,
@@ -302,7 +324,8 @@ class Trainer:
     def _due(self, every: int) -> bool:
         """True after each multiple of `every` steps and after the last step."""
         step = self.state.step
-        return step == self.config.steps or (every > 0 and step % every == 0)
+        last = step == self.config.steps or self.out_of_time
+        return last or (every > 0 and step % every == 0)
 
     def _log(self, log: Log, bar: ProgressDisplay) -> None:
         self._collect_losses()
@@ -315,7 +338,7 @@ class Trainer:
         if summary.skipped:
             self.say(f"step {state.step}: {summary.skipped} steps were not finite and are skipped")
         rate = tokens / max(seconds, 1e-9)
-        lr = learning_rate(state.step - 1, self.config)
+        lr = learning_rate(state.step - 1, self.config, state.seconds)
         line = {"step": state.step, "tokens": state.tokens, **summary.to_dict(), "lr": lr}
         weight = self.method.loss_weight
         log.numbers(line | ({"loss_weight": weight} if weight else {}))
@@ -422,6 +445,8 @@ class Trainer:
             return ""
         if state.step >= config.steps:
             return f"all {config.steps} steps are done"
+        if self.out_of_time:
+            return f"all {config.seconds:g} seconds are spent"
         if config.patience and state.stale >= config.patience:
             return f"no better bound in {state.stale} validations since step {state.best_step}"
         return ""

@@ -19,6 +19,8 @@ class TrainingConfig:
     """Settings of the training loop; the optimizer's defaults are the paper's."""
 
     steps: int = option(1000, ge=1)
+    # of training steps, after which the run ends and a decay is complete; 0 = only steps count
+    seconds: float = option(0.0, ge=0, lt=math.inf)
     # rows per optimizer step, over all micro-batches
     batch: int = option(32, ge=1, le=LARGEST_BATCH)
     micro_batch: int = option(0, ge=0)  # rows per backward pass; 0 = the whole batch

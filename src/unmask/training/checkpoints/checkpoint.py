@@ -32,10 +32,10 @@ RUN_COPIES = "run"  # subfolder of a checkpoint with copies of the run folder's 
 SEALED = ("config.yaml", "tokenizer")  # files of a run folder that never change
 
 # Keys that a resumed run may change: its length, logs, retention, speed and machine.
-# (`steps` only while the learning rate does not depend on it.)
+# (`steps` and `seconds` only while the learning rate does not depend on them.)
 MAY_CHANGE = frozenset(
     {
-        "training.steps",
+        *("training.steps", "training.seconds"),
         *("training.validate_every", "training.patience", "training.sample_every"),
         *("training.log_every", "training.log_to", "training.save_every", "training.keep"),
         *("training.keep_best", "training.keep_every", "training.spike"),
@@ -247,7 +247,7 @@ def agree(
     now = dict(_flat(json.loads(json.dumps(fingerprint))))  # with JSON's types, as in the file
     may_change = MAY_CHANGE
     if now.get("training.decay") != "constant":
-        may_change -= {"training.steps"}
+        may_change -= {"training.steps", "training.seconds"}
     differing = [
         f"{name} was {before.get(name)!r}, is {now.get(name)!r}"
         for name in sorted(before.keys() | now.keys())

@@ -45,12 +45,18 @@ class ProgressDisplay:
     """Displays step, loss, best bound, tokens per second and remaining time."""
 
     def __init__(
-        self, step: int, steps: int, say: Callable[[str], None], hidden: bool = False
+        self,
+        step: int,
+        steps: int,
+        say: Callable[[str], None],
+        hidden: bool = False,
+        seconds: float = 0.0,  # until the end, if time ends the run; 0 if steps do
     ) -> None:
-        self.steps = steps
+        self.steps, self.seconds = steps, seconds
         self.say = say
         self.hidden = hidden
         self.first, self.began, self.printed_at = step, time.monotonic(), float("-inf")
+        self.started = self.began
         console = Console()
         self.place = CellOutput() if console.is_jupyter and not hidden else None
         self.bar = Progress(
@@ -110,13 +116,16 @@ class ProgressDisplay:
         if step - self.first > 1:
             each = (self.printed_at - self.began) / (step - self.first - 1)
             left = each * (self.steps - step)
+            if self.seconds:
+                left = min(left, max(0.0, self.seconds - (self.printed_at - self.started)))
             end = datetime.now() + timedelta(seconds=left)
             parts = [*parts, f"{each:.3g} s/step"]
             if left:
                 parts += [f"{duration(left)} left, until {end:%H:%M}"]
         self.bar.update(self.task, text=" · ".join(parts))
         if self.bar.disable and self.place is None:
-            self.say(" · ".join([f"step {step}/{self.steps}", *parts]))
+            of = "" if self.seconds else f"/{self.steps}"
+            self.say(" · ".join([f"step {step}{of}", *parts]))
 
     def _draw(self, at_once: bool = False) -> None:
         """Draws the bar in the output of a notebook cell,
