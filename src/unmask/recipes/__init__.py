@@ -60,10 +60,17 @@ def require_text(recipe: str, settings: Mapping[str, object]) -> None:
     """Raises an error if a recipe needs a text or a model that is not among the settings."""
     if recipe in (*AUTO, ADAPT) and "data.train" not in settings:
         raise UnmaskError(f"{recipe} has no text to train on: give --data.train FILE")
-    if recipe == ADAPT and "init_from" not in settings:
-        raise UnmaskError(
-            "adapt has no model to start from: give --init-from MODEL, such as stories-ar"
-        )
+    if recipe == ADAPT:
+        required_start(settings)
+
+
+def required_start(settings: Mapping[str, object]) -> str:
+    """The model that the settings start from; an error if there is none."""
+    if start := settings.get("init_from"):
+        return str(start)
+    raise UnmaskError(
+        "adapt has no model to start from: give --init-from MODEL, such as stories-ar"
+    )
 
 
 def read(path: Path) -> dict[str, Tree]:

@@ -18,7 +18,7 @@ from unmask.data.sources.corpus import Corpus, beginning
 from unmask.data.tokenizers.tokenizer import TOKENIZERS
 from unmask.errors import UnmaskError
 from unmask.formats.read import read_bundle
-from unmask.recipes import ADAPT, AUTO, require_text
+from unmask.recipes import ADAPT, AUTO, require_text, required_start
 from unmask.runs.plan import work_of
 from unmask.runs.step_time import run_seconds, step_seconds
 from unmask.runtime.cores import available_cores
@@ -99,7 +99,7 @@ def fitted(
 
 def _adapted(tree: dict[str, Any], given: list[tuple[str, Any]]) -> RunConfig:
     """The recipe `adapt` with the network, the tokenizer and the longest row of its start."""
-    start = str(dict(given)["init_from"])
+    start = required_start(dict(given))
     found = read_bundle(start)
     if not found.method.capabilities.generate or found.method.capabilities.latent:
         raise UnmaskError(
