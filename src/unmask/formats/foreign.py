@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from unmask.files.untrusted import foreign_text, refusing
 from unmask.formats.pickle import checked_memory, read_pickle
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,49 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     raise UnmaskError(f"{folder} has no weights: model.safetensors is missing")
 
 
-def _shards(folder: Path) -> dict[str, Tensor]:
-    """The weights of several files; an error unless they hold exactly the names in the index."""
+def tensor_shapes(folder: Path) -> dict[str, Tensor]:
+    """The weights of a folder without data, on the meta device; a pickle is read as a whole.
+
+    Args:
+        folder: the folder.
+
+    Returns:
+        Tensors of the shapes and types in the headers of the safetensors files.
+    """
+    with refusing(f"the weights in {folder} cannot be read"):
+        if (folder / "model.safetensors").is_file():
+            files = {"model.safetensors"}
+        elif (folder / "model.safetensors.index.json").is_file():
+            files = set(_index(folder).values())
+        else:
+            return read_tensors(folder)
+        found = {}
+        for file in sorted(files):
+            with safetensors.safe_open(folder / file, "pt") as opened:
+                for name in opened.keys():  # noqa: SIM118
+                    part = opened.get_slice(name)
+                    dtype = _TYPES.get(part.get_dtype(), torch.int8)
+                    found[name] = torch.empty(part.get_shape(), dtype=dtype, device="meta")
+        return found
+
+
+def _index(folder: Path) -> dict[str, str]:
+    """The file of each weight."""
     index = json_object(folder / "model.safetensors.index.json").get("weight_map")
     if not isinstance(index, dict) or not all(isinstance(file, str) for file in index.values()):
         raise UnmaskError(f"{folder} has an index of weights that cannot be read")
-    tensors: dict[str, Tensor] = {}
-    for file in sorted(set(index.values())):
+    for file in index.values():
         if Path(file).name != file:
             raise UnmaskError(f"{folder}: the index of weights leads out of its folder")
+        if not (folder / file).is_file():
+            raise UnmaskError(f"{folder} lacks the file {file} of its weights: copy it there")
+    return index
+
+
+def _shards(folder: Path) -> dict[str, Tensor]:
+    """The weights of several files; an error unless they hold exactly the names in the index."""
+    index, tensors = _index(folder), dict[str, Tensor]()
+    for file in sorted(set(index.values())):
         tensors |= safetensors.torch.load_file(folder / file)
     if tensors.keys() != index.keys():
         odd = sorted(tensors.keys() ^ index.keys())[0]

@@ -16,10 +16,17 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
 from unmask.files.hub import at_revision, hub_name
 from unmask.files.untrusted import refusing
-from unmask.formats.foreign import ForeignCheckpoint, hub_config, read_tensors, with_rows
+from unmask.formats.foreign import (
+    ForeignCheckpoint,
+    hub_config,
+    read_tensors,
+    tensor_shapes,
+    with_rows,
+)
 from unmask.formats.format import ReadFormat
 from unmask.formats.weights import restored
 from unmask.imports import extra
+from unmask.runtime.host_memory import check_memory
 from unmask.vocabulary import Vocabulary
 
 TOKENIZER_FILES = ["tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "alphabet.json"]
@@ -78,8 +85,24 @@ class ForeignFormat(ReadFormat):
             The bundle.
         """
         with refusing(f"{path} cannot be read"):
-            parts = cls.parts(hub_config(path) or {}, read_tensors(path), str(path))
+            tree, shapes = hub_config(path) or {}, tensor_shapes(path)
+            check_memory(4 * sum(tensor.numel() for tensor in shapes.values()), str(path))
+            parts = cls.parts(tree, read_tensors(path), str(path))
         return build_bundle(parts, find_tokenizer(path, parts, tokenizer), str(path))
+
+    @classmethod
+    def outline(cls, path: Path) -> tuple[ForeignCheckpoint, Tokenizer]:
+        """The parts of the model with weights on the meta device, and its tokenizer.
+
+        Args:
+            path: the folder.
+
+        Returns:
+            The parts without data, and the tokenizer with the model's vocabulary.
+        """
+        with refusing(f"{path} cannot be read"):
+            parts = cls.parts(hub_config(path) or {}, tensor_shapes(path), str(path))
+        return parts, fitted_tokenizer(parts, find_tokenizer(path, parts), str(path))
 
 
 def find_tokenizer(folder: Path, parts: ForeignCheckpoint, given: str | None = None) -> Tokenizer:
@@ -105,18 +128,8 @@ def find_tokenizer(folder: Path, parts: ForeignCheckpoint, given: str | None = N
 
 def build_bundle(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Bundle:
     """Builds a bundle. The embedding and the head get rows for ids that the checkpoint lacks."""
+    tokenizer = fitted_tokenizer(parts, tokenizer, where)
     vocabulary = tokenizer.vocabulary
-    if parts.mask_id is not None:
-        vocabulary = _with_mask(tokenizer, parts, where)
-        tokenizer = tokenizer.having(vocabulary, tokenizer.labels)
-    if vocabulary.size < parts.size and not parts.exact:  # padding of the embedding
-        vocabulary = vocabulary.extended(parts.size)
-        tokenizer = tokenizer.having(vocabulary, tokenizer.labels)
-    if vocabulary.size != parts.size and parts.exact:
-        raise UnmaskError(
-            f"{where} has {parts.size:,} ids, MASK included, and the tokenizer {vocabulary.size:,}: "
-            "the tokenizer belongs to another model, give its own"
-        )
     weights = dict(parts.weights)
     for name in _TABLES:
         if not parts.exact and name in weights and len(weights[name]) == parts.size:
@@ -126,6 +139,30 @@ def build_bundle(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> 
     named = {f"backbone.{name}": tensor for name, tensor in weights.items()}
     method = restored(config, vocabulary, named, Path(where), taken=parts.taken)
     return Bundle(method, tokenizer, config)
+
+
+def fitted_tokenizer(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Tokenizer:
+    """The tokenizer with the ids of a checkpoint, which may have more than the tokenizer.
+
+    Args:
+        parts: the checkpoint.
+        tokenizer: its tokenizer.
+        where: the origin, for error messages.
+
+    Returns:
+        The tokenizer; an error if it belongs to another model.
+    """
+    vocabulary = tokenizer.vocabulary
+    if parts.mask_id is not None:
+        vocabulary = _with_mask(tokenizer, parts, where)
+    elif vocabulary.size < parts.size and not parts.exact:  # padding of the embedding
+        vocabulary = vocabulary.extended(parts.size)
+    if vocabulary.size != parts.size and parts.exact:
+        raise UnmaskError(
+            f"{where} has {parts.size:,} ids, MASK included, and the tokenizer {vocabulary.size:,}: "
+            "the tokenizer belongs to another model, give its own"
+        )
+    return tokenizer.having(vocabulary, tokenizer.labels)
 
 
 def _with_mask(tokenizer: Tokenizer, parts: ForeignCheckpoint, where: str) -> Vocabulary:

@@ -18,6 +18,7 @@ from unmask.data.sources.corpus import Corpus, beginning
 from unmask.data.tokenizers.tokenizer import TOKENIZERS
 from unmask.errors import UnmaskError
 from unmask.formats.read import read_bundle
+from unmask.methods.method import METHODS
 from unmask.recipes import ADAPT, AUTO, require_text, required_start
 from unmask.runs.plan import work_of
 from unmask.runs.step_time import run_seconds, step_seconds
@@ -83,7 +84,7 @@ def fitted(
         [(name, value) for name, value in given if name.partition(".")[0] != "backbone"],
     )
     characters = count_characters(plain, corpus)
-    chosen = _start_settings(plain) if plain.init_from else {}
+    chosen = _start_settings(plain, dict(given)) if plain.init_from else {}
     chosen |= _sizes(plain, characters)
     if plain.teacher:
         chosen = {n: value for n, value in chosen.items() if n != "data.tokenizer.size"}
@@ -129,12 +130,19 @@ def count_characters(
     return min(_READ, sum(map(len, beginning(texts, _READ))))
 
 
-def _start_settings(config: RunConfig) -> dict[str, Any]:
-    """Method, network and tokenizer of the initial model."""
+def _start_settings(config: RunConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Method, network and tokenizer of the initial model.
+
+    A network of either direction takes that of the method, which may be given.
+    """
     found = read_bundle(config.init_from).config
+    backbone = to_dict(found.backbone) | {"dropout": 0.1}
+    name = str(given.get("method", found.method.name))
+    if "causal" in backbone:
+        backbone["causal"] = METHODS[name].capabilities.causal
     return {
-        "method": to_dict(found.method),
-        "backbone": to_dict(found.backbone) | {"dropout": 0.1},
+        "method": to_dict(found.method) if name == found.method.name else {"name": name},
+        "backbone": backbone,
         "data.tokenizer": _tokenizer(found),
     }
 

@@ -47,14 +47,23 @@ def add(commands: Commands) -> None:
 
 
 def _add_models(commands: Commands) -> None:
-    summary = "list the models that ship with the package"
+    summary = "list the models that ship with the package, or say what a folder holds"
     parser = commands.add_parser("models", help=summary, description=summary)
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="PATH",
+        help="folder, GGUF file or hub name to recognise: its format, method, network and MASK",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, a line for each model")
-    add_examples(parser, "unmask models", "unmask models --json")
+    add_examples(parser, "unmask models", "unmask models --json", "unmask models runs/demo")
     parser.set_defaults(execute=models)
 
 
 def models(args: Namespace) -> None:
+    if getattr(args, "model", None) is not None:
+        _recognise(args)
+        return
     installed = shipped.names()
     facts = {name: {**shipped.card(name), "bytes": shipped.size(name)} for name in installed}
     if args.json:
@@ -67,6 +76,18 @@ def models(args: Namespace) -> None:
         if name not in installed:
             recipe = shipped.recipe(name)
             print(f"{name} is not in this installation; 'unmask train {recipe}' trains it")
+
+
+def _recognise(args: Namespace) -> None:
+    """Prints the facts of one model."""
+    from unmask.formats.recognised import recognised
+
+    found = recognised(args.model)
+    if args.json:
+        print(json.dumps({"name": args.model, **found}))
+        return
+    for name, fact in found.items():
+        print(f"{name:<13}  {fact}")
 
 
 def listed(args: Namespace) -> None:

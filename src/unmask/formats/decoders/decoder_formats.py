@@ -4,14 +4,23 @@ import tempfile
 from pathlib import Path
 
 from unmask.bundle import Bundle
+from unmask.data.tokenizers.kinds import load_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.files.untrusted import refusing
 from unmask.formats.decoders.decoder_layout import LAYOUTS
 from unmask.formats.decoders.gguf_file import GGUFFile
 from unmask.formats.decoders.gguf_tokenizer import gguf_tokenizer
 from unmask.formats.decoders.read_decoder import read_decoder
 from unmask.formats.decoders.write_decoder import write_decoder
-from unmask.formats.foreign_format import ForeignFormat, build_bundle, find_tokenizer
+from unmask.formats.foreign import ForeignCheckpoint
+from unmask.formats.foreign_format import (
+    ForeignFormat,
+    build_bundle,
+    find_tokenizer,
+    fitted_tokenizer,
+)
 from unmask.formats.format import FORMATS, ReadFormat
+from unmask.runtime.host_memory import check_memory
 
 
 @FORMATS.register("decoder")
@@ -49,11 +58,23 @@ class GGUFFormat(ForeignFormat):
         """The model as a bundle, with the tokenizer of the file if none is given."""
         file = GGUFFile(path)
         with refusing(f"{path} cannot be read"):
+            check_memory(4 * sum(tensor.numel() for tensor in file.shapes().values()), str(path))
             parts = read_decoder(file.settings(), file, str(path))
-        if tokenizer is not None:
-            return build_bundle(parts, find_tokenizer(path, parts, tokenizer), str(path))
-        with tempfile.TemporaryDirectory() as folder:
-            for name, content in gguf_tokenizer(file).items():
-                (Path(folder) / name).write_text(content, encoding="utf-8")
-            found = find_tokenizer(Path(folder), parts)
+        found = _tokenizer(file) if tokenizer is None else find_tokenizer(path, parts, tokenizer)
         return build_bundle(parts, found, str(path))
+
+    @classmethod
+    def outline(cls, path: Path) -> tuple[ForeignCheckpoint, Tokenizer]:
+        """The parts of the model with weights on the meta device, and its tokenizer."""
+        file = GGUFFile(path)
+        with refusing(f"{path} cannot be read"):
+            parts = read_decoder(file.settings(), file.shapes(), str(path))
+        return parts, fitted_tokenizer(parts, _tokenizer(file), str(path))
+
+
+def _tokenizer(file: GGUFFile) -> Tokenizer:
+    """The tokenizer in a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in gguf_tokenizer(file).items():
+            (Path(folder) / name).write_text(content, encoding="utf-8")
+        return load_tokenizer(folder)

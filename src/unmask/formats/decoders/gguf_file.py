@@ -91,6 +91,15 @@ class GGUFFile(Mapping[str, Tensor]):
             "rope_scaling": {name: value for name, value in scaling.items() if value is not None},
         }
 
+    def shapes(self) -> dict[str, Tensor]:
+        """The tensors without data, on the meta device."""
+        return {
+            name: torch.empty(
+                [int(size) for size in reversed(self._tensors[name].shape)], device="meta"
+            )
+            for name in self
+        }
+
     def __getitem__(self, name: str) -> Tensor:
         found = self._tensors[name]
         try:
