@@ -8,6 +8,7 @@ import safetensors.torch
 import torch
 from llama_models import X, check, reference, write_tokenizer
 
+from unmask.backbones.layers.attention_rules import BlockRule
 from unmask.errors import UnmaskError
 from unmask.formats.format import FORMATS
 from unmask.formats.read import read_bundle
@@ -49,6 +50,10 @@ LLADA_CONFIG = {
 }
 
 
+NAMED = ("llada", "Dream", "sdar", "Fast_dLLM_Qwen")  # config.json names MASK
+BLOCKS = {"sdar": {"block_size": 5}, "Fast_dLLM_Qwen": {"bd_size": 4}}
+
+
 class Full(torch.nn.Module):
     """A decoder of transformers with attention to all tokens; with `shift`, logits of the next token."""
 
@@ -66,7 +71,11 @@ class Full(torch.nn.Module):
 
 def write_family(folder: Path, kind: str) -> Full:
     """A tiny folder in the layout of a family."""
-    base = {"llada": "llama", "Dream": "qwen2", "a2d-qwen3": "qwen3", "a2d-llama": "llama"}[kind]
+    bases = {"llada": "llama", "Dream": "qwen2", "a2d-qwen3": "qwen3", "a2d-llama": "llama"} | {
+        "sdar": "qwen3",
+        "Fast_dLLM_Qwen": "qwen2",
+    }
+    base = bases[kind]
     if kind == "llada":
         model = reference(
             base,
@@ -84,14 +93,15 @@ def write_family(folder: Path, kind: str) -> Full:
         model = reference(base)
         model.save_pretrained(folder)
         tree = json.loads((folder / "config.json").read_text()) | {"model_type": kind}
-        if kind == "Dream":
+        if kind in NAMED:
             tree["mask_token_id"] = 44
+        tree |= BLOCKS.get(kind, {})
     (folder / "config.json").write_text(json.dumps(tree))
     write_tokenizer(folder)
-    return Full(model, shift=kind == "Dream")
+    return Full(model, shift=kind in ("Dream", "Fast_dLLM_Qwen"))
 
 
-KINDS = ["llada", "Dream", "a2d-qwen3", "a2d-llama"]
+KINDS = [*NAMED, "a2d-qwen3", "a2d-llama"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,8 +109,12 @@ def test_a_family_is_recognised_read_and_written(kind, tmp_path):
     (tmp_path / "theirs").mkdir()
     model = write_family(tmp_path / "theirs", kind)
     bundle = read_bundle(tmp_path / "theirs")
-    assert bundle.config.method.name == "mdlm" and bundle.method.certificate == "upper"
-    mask_id = 44 if kind in ("llada", "Dream") else 45  # of config.json, or the first free id
+    assert bundle.config.method.name == ("block_diffusion" if kind in BLOCKS else "mdlm")
+    assert bundle.method.certificate == "upper"
+    if kind in BLOCKS:
+        (size,) = BLOCKS[kind].values()
+        assert bundle.method.block == size and bundle.config.method.config.blocks == (size,)
+    mask_id = 44 if kind in NAMED else 45  # of config.json, or the first free id
     assert bundle.tokenizer.vocabulary.mask_id == mask_id
     assert bundle.tokenizer.vocabulary.size == 50
     check(bundle, model)
@@ -117,6 +131,20 @@ def test_a_family_is_recognised_read_and_written(kind, tmp_path):
     if kind != "a2d-llama":
         assert theirs.keys() == ours.keys()
         assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("kind", list(BLOCKS))
+@torch.no_grad()
+def test_blocks_attend_to_themselves_and_to_earlier_ones(kind, tmp_path):
+    model = write_family(tmp_path, kind)
+    method = read_bundle(tmp_path).method
+    number = torch.arange(X.shape[1]) // method.block
+    hidden = torch.full((20, 20), -torch.inf).masked_fill(number <= number[:, None], 0.0)
+    theirs = model.model(X, attention_mask=hidden.expand(2, 1, -1, -1)).logits
+    if model.shift:
+        theirs = torch.cat([theirs[:, :1], theirs[:, :-1]], 1)
+    ours = method.backbone.logits(method.backbone.features(X, rule=BlockRule(method.block)))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
 def test_a_shifted_network_predicts_at_the_token_itself(tmp_path):

@@ -104,6 +104,7 @@ class DecoderLayout:
     epsilon: float = 1e-6  # of the norms if config.json has none
     shift: bool = False  # the logits at a position are those of the next token
     mask_id: int | None = None  # if config.json has no mask_token_id; None: the tokenizer's
+    block: tuple[str, int] | None = None  # setting of the block size, and its default
 
 
 LAYOUTS = {
@@ -124,6 +125,23 @@ LAYOUTS = {
     ),
     "Dream": DecoderLayout(
         "DreamModel", "mdlm", required=_QWEN2, qkv_bias=True, shift=True, mask_id=151666
+    ),
+    "sdar": DecoderLayout(
+        "SDARForCausalLM",
+        "block_diffusion",
+        required=_QWEN3,
+        qk_norm=True,
+        mask_id=151669,
+        block=("block_size", 4),
+    ),
+    "Fast_dLLM_Qwen": DecoderLayout(
+        "Fast_dLLM_QwenForCausalLM",
+        "block_diffusion",
+        required=_QWEN2,
+        qkv_bias=True,
+        shift=True,
+        mask_id=151665,
+        block=("bd_size", 32),
     ),
     "a2d-llama": DecoderLayout("A2DLlamaLMHeadModel", "mdlm"),
     "a2d-qwen2": DecoderLayout("A2DQwen2LMHeadModel", "mdlm", required=_QWEN2, qkv_bias=True),

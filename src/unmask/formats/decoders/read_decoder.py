@@ -34,6 +34,9 @@ def read_decoder(
     method: dict[str, Any] = {"name": layout.method}
     if layout.method == "autoregressive":
         method["given_first"] = True
+    if layout.block is not None:
+        block = settings.get(layout.block[0], int, layout.block[1])
+        method |= {"blocks": [block], "block": block}
     sections = {"method": method, "schedule": {"name": "loglinear"}, "backbone": backbone}
     mask_id = None
     if layout.mask_id is not None or "mask_token_id" in settings:

@@ -87,6 +87,8 @@ def _config(bundle: Bundle, kind: str, layout: DecoderLayout, rows: int) -> dict
     own["positions"] = own["positions"] or bundle.length
     if "head_width" in own:
         own["head_width"] = own["head_width"] or backbone.width // backbone.heads
+    method: Any = bundle.method
+    block = {} if layout.block is None else {layout.block[0]: method.block}
     ids = {"bos": v.bos_id, "eos": v.eos_id, "pad": v.pad_id}
     if layout.method != "autoregressive":
         ids["mask"] = v.mask_id
@@ -96,6 +98,7 @@ def _config(bundle: Bundle, kind: str, layout: DecoderLayout, rows: int) -> dict
         **{name: values[0] for name, values in layout.required.items()},
         **{there: own[here] for here, there in layout.settings.items()},
         "rms_norm_eps": backbone.epsilon,
+        **block,
         **write_rope(backbone),
         layout.size: rows,
         "vocab_size": rows,
