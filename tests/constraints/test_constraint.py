@@ -72,7 +72,7 @@ def test_meaningless_constraints_are_refused(make, message):
 
 
 def test_a_tokenizer_without_pieces_supports_only_token_sets():
-    with pytest.raises(UnmaskError, match="with characters, bytes or a byte-level BPE"):
+    with pytest.raises(UnmaskError, match="with characters, bytes, a byte-level BPE"):
         compile_constraint(Constraint("a"), None, VOCABULARY)
     compiled = compile_constraint(Constraint(allowed={2: {3, 4}}), None, VOCABULARY)
     at = torch.tensor([0, 0]), torch.tensor([1, 2])

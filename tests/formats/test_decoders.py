@@ -1,6 +1,7 @@
 """Decoders of transformers are read and written: folders of one file or of shards, and GGUF files."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from llama_models import WORDS, X, check, reference, write_tokenizer
 from tokenizers import Tokenizer, models, normalizers
 
+import unmask
 from unmask.errors import UnmaskError
 from unmask.formats.decoders.write_decoder import write_decoder
 from unmask.formats.read import read_bundle
@@ -177,9 +179,21 @@ def test_a_gguf_file_with_sentence_pieces_merges_by_score(tmp_path):
     backend.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     )
+    pieces = tokenizer.pieces()
     for text in ("ab a b", "aab", "a\nb"):
-        assert tokenizer.encode(text) == backend.encode(text).ids
-        assert tokenizer.decode(tokenizer.encode(text)) == text
+        ids = tokenizer.encode(text)
+        assert ids == backend.encode(text).ids
+        assert tokenizer.decode(ids) == text
+        assert b"".join(pieces[id] for id in ids) == f" {text}".encode()
+    assert pieces[0] is None and pieces[tokenizer.vocabulary.mask_id] is None
+
+
+def test_a_pattern_constrains_a_model_with_sentence_pieces(tmp_path):
+    write_gguf(tmp_path / "tiny.gguf", "llama", tokenizer="llama")
+    model = unmask.load(tmp_path / "tiny.gguf")
+    for pattern in (r"a b( ab|b)+", r"(?i)^A B[ B]+$"):
+        (text,) = model.generate(["a b"], length=16, seed=0, regex=pattern)
+        assert re.fullmatch(pattern, str(text))
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def compile_constraint(
     if pieces is None and machines:
         raise UnmaskError(
             "this tokenizer does not map each token to bytes, as regular expressions and phrases "
-            "need: choose a model with characters, bytes or a byte-level BPE"
+            "need: choose a model with characters, bytes, a byte-level BPE or SentencePiece with bytes"
         )
     known = [b""] * vocabulary.size if pieces is None else list(pieces)
     known += [None] * (vocabulary.size - len(known))

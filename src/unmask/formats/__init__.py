@@ -2,9 +2,9 @@
 RoBERTa, MPNet, DeBERTa, GPT-2, Llama, Mistral, Qwen."""
 
 from unmask.formats.decoders.decoder_formats import DecoderFormat, GGUFFormat
+from unmask.formats.decoders.gpt2 import GPT2Format
 from unmask.formats.encoders.read_encoder import BertFormat
 from unmask.formats.format import FORMATS, Format, ReadFormat
-from unmask.formats.gpt2 import GPT2Format
 from unmask.formats.huggingface import HuggingFaceFormat
 from unmask.formats.mdlm_sedd import LightningFormat, MDLMFormat, SEDDFormat
 from unmask.formats.native import NativeFormat, RunFormat

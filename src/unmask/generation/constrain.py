@@ -2,6 +2,7 @@
 
 import json
 import operator
+import re
 from dataclasses import replace
 
 import torch
@@ -17,6 +18,8 @@ from unmask.generation.prompts import FillRequest
 from unmask.generation.sampling_params import SamplingParams, constrains
 from unmask.randomness import row_uniforms
 from unmask.samplers.core.token_sampler import SamplingTask
+
+_FLAGS = re.compile(r"(\(\?[aimsux]+\))?\^?(.*)", re.DOTALL)  # at the start of a pattern
 
 
 def constrained(
@@ -41,6 +44,8 @@ def constrained(
         raise UnmaskError(
             "the text is longer than the model and cannot be constrained: shorten it to the model's length"
         )
+    if constraint.regex is not None and tokenizer.drops_space:
+        constraint = replace(constraint, regex=_after_space(constraint.regex))
     compiled = _compiled(constraint, tokenizer, task.banned, sampling.constraint_budget)
     z = torch.tensor(job.canvases)
     compiled.check(z.unique(dim=0), start)
@@ -52,6 +57,12 @@ def constrained(
         spellings = [_spellings(tokenizer, phrase) for phrase in constraint.include]
         z = compiled.place(z, start, spellings, uniforms)
     return replace(job, canvases=z.tolist()), replace(task, allow=compiled.passes(start).allowed)
+
+
+def _after_space(pattern: str) -> str:
+    """The pattern after the space that begins every text and that decoding drops."""
+    flags, rest = _FLAGS.fullmatch(pattern).groups(default="")  # type: ignore[union-attr]
+    return f"{flags} (?:{rest})"
 
 
 def _compiled(

@@ -1,10 +1,12 @@
 """Subword tokenizers of the `tokenizers` library, and the training of a byte-level BPE."""
 
 import json
+import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +29,15 @@ from unmask.vocabulary import Vocabulary
 
 _ID = np.dtype(np.uintc)  # typecode I of `array`
 _SPACE = "Ġ"  # GPT-2's character for a space
+_WORD = "▁"  # SentencePiece's character for a space
+# the decoder of SentencePiece, and its last step if texts begin with a space
+_PIECES: list[dict[str, Any]] = [
+    {"type": "Replace", "pattern": {"String": _WORD}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+_STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # its name of a byte
 _LEAST = 260  # 256 bytes, BOS, EOS, PAD and MASK
 
 
@@ -48,6 +59,7 @@ class SubwordTokenizer(Tokenizer):
         # a literal "[MASK]" or "<|endoftext|>" in a text is encoded as plain text
         backend.encode_special_tokens = True
         self._backend = backend
+        self.drops_space = _steps(backend)[-1:] == [_STRIP]
         _check_ids(backend, vocabulary)
         encode_word = self._encoded_word if isinstance(backend.model, models.BPE) else None
         self._units = WordCache(self._encoded, encode_word) if cuttable(backend) else None
@@ -135,17 +147,20 @@ class SubwordTokenizer(Tokenizer):
         return max(1, int(self._backend.num_special_tokens_to_add(is_pair=True)) - 2)
 
     def pieces(self) -> list[bytes | None] | None:
-        """The bytes of every id, None for special ids; None if the tokens are not byte-level.
+        """The bytes of every id, None for special ids.
 
-        Other decoders add or remove spaces between tokens.
+        None unless the tokens are byte-level, or SentencePiece's with bytes for unknown characters.
+        Other decoders add or remove spaces between tokens. SentencePiece's removes one space at the
+        start of a text.
         """
-        if not isinstance(self._backend.decoder, decoders.ByteLevel):
+        spelled = _spelling(self._backend)
+        if spelled is None:
             return None
         added = self._backend.get_added_tokens_decoder()
         special = {i for i, token in added.items() if token.special} | set(self._special)
         names = [self._backend.id_to_token(i) for i in range(self.vocabulary.size)]
         return [
-            None if name is None or i in special else _spelled(name) for i, name in enumerate(names)
+            None if name is None or i in special else spelled(name) for i, name in enumerate(names)
         ]
 
     def files(self) -> dict[str, str]:
@@ -216,6 +231,28 @@ def _spelled(name: str) -> bytes:
     table = byte_names()
     byte_level_name = all(character in table for character in name)
     return bytes(table[character] for character in name) if byte_level_name else name.encode()
+
+
+def _spelling(backend: Backend) -> Callable[[str], bytes] | None:
+    """The function from the name of a token to its bytes; None if there is none."""
+    if isinstance(backend.decoder, decoders.ByteLevel):
+        return _spelled
+    return _sentence_piece if _steps(backend) in (_PIECES, [*_PIECES, _STRIP]) else None
+
+
+def _steps(backend: Backend) -> list[dict[str, Any]]:
+    """The steps of a decoder that has several; none for the byte-level decoder."""
+    if not isinstance(backend.decoder, decoders.Sequence):
+        return []
+    found = json.loads(backend.to_str())["decoder"]["decoders"]
+    return list(found)
+
+
+def _sentence_piece(name: str) -> bytes:
+    """The bytes of a token of SentencePiece."""
+    if _BYTE.fullmatch(name):
+        return bytes([int(name[3:5], 16)])
+    return name.replace(_WORD, " ").encode()
 
 
 def train_bpe(texts: Iterable[str], size: int) -> SubwordTokenizer:

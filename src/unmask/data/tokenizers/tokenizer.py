@@ -61,6 +61,7 @@ class Tokenizer(ABC):
     learns: ClassVar[bool] = False  # True if `build` reads the texts
     samples: ClassVar[bool] = True  # True if `build` reads at most `tokenizer.sample` characters
     leading_space: ClassVar[bool] = False  # True if a token includes the space before its word
+    drops_space: bool = False  # True if every text begins with a space that `decode` drops
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
