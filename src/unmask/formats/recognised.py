@@ -16,7 +16,7 @@ _GIB = 2**30
 
 
 def recognised(source: str) -> dict[str, str]:
-    """What a folder, a file or a hub name holds. Weights of other projects are not read.
+    """Recognises the model in a folder, a file or under a hub name; foreign weights are not read.
 
     Args:
         source: the path or the name.
