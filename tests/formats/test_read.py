@@ -274,7 +274,7 @@ def test_weights_that_do_not_fit_are_named(folder, name):
         ({"n_blocks": 3}, "is missing"),
         (
             {"model_type": "gemma"},
-            "type 'gemma', which cannot be read; known types: Dream, a2d-llama",
+            "type 'gemma', which cannot be read; known types: Dream, Fast_dLLM_Qwen",
         ),
     ],
 )

@@ -8,7 +8,7 @@ from llama_models import reference, write_tokenizer
 import unmask
 from unmask.cli import main
 from unmask.errors import UnmaskError
-from unmask.formats import foreign_format
+from unmask.formats import foreign
 from unmask.formats.recognised import recognised
 from unmask.runtime import host_memory
 
@@ -28,7 +28,7 @@ def test_facts_of_a_folder_come_from_its_headers(dream, monkeypatch, capsys):
     def fail(*_):
         raise AssertionError("the weights are read")
 
-    monkeypatch.setattr(foreign_format, "read_tensors", fail)
+    monkeypatch.setattr(foreign.StoredTensors, "__getitem__", fail)
     assert main(["models", str(dream)]) == 0
     printed = capsys.readouterr().out
     for line in (

@@ -2,13 +2,12 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -71,42 +70,66 @@ def with_rows(table: Tensor, size: int) -> Tensor:
 PICKLED = "pytorch_model.bin"
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """The weights of a folder: one safetensors file, several with an index, or a pickle."""
-    with refusing(f"the weights in {folder} cannot be read"):
-        if (folder / "model.safetensors").is_file():
-            return safetensors.torch.load_file(folder / "model.safetensors")
-        if (folder / "model.safetensors.index.json").is_file():
-            return _shards(folder)
-        if (folder / PICKLED).is_file():
-            return checked_memory(dict(read_pickle(folder / PICKLED)), str(folder))
-    raise UnmaskError(f"{folder} has no weights: model.safetensors is missing")
+class StoredTensors(Mapping[str, Tensor]):
+    """The weights of safetensors files by name; a lookup reads one tensor."""
 
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._files: dict[str, Path] = {}
+        for file in files:
+            with safetensors.safe_open(file, "pt") as opened:
+                self._files |= dict.fromkeys(opened.keys(), file)
 
-def tensor_shapes(folder: Path) -> dict[str, Tensor]:
-    """The weights of a folder without data, on the meta device; a pickle is read as a whole.
+    def __getitem__(self, name: str) -> Tensor:
+        # a handle maps its file: with one for each tensor, memory of the file is freed with the tensor
+        with safetensors.safe_open(self._files[name], "pt") as opened:
+            tensor: Tensor = opened.get_tensor(name)
+            return tensor
 
-    Args:
-        folder: the folder.
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
 
-    Returns:
-        Tensors of the shapes and types in the headers of the safetensors files.
-    """
-    with refusing(f"the weights in {folder} cannot be read"):
-        if (folder / "model.safetensors").is_file():
-            files = {"model.safetensors"}
-        elif (folder / "model.safetensors.index.json").is_file():
-            files = set(_index(folder).values())
-        else:
-            return read_tensors(folder)
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def shapes(self) -> dict[str, Tensor]:
+        """Tensors of the same shapes and types on the meta device, from the headers."""
         found = {}
-        for file in sorted(files):
-            with safetensors.safe_open(folder / file, "pt") as opened:
+        for file in sorted(set(self._files.values())):
+            with safetensors.safe_open(file, "pt") as opened:
                 for name in opened.keys():  # noqa: SIM118
                     part = opened.get_slice(name)
                     dtype = _TYPES.get(part.get_dtype(), torch.int8)
                     found[name] = torch.empty(part.get_shape(), dtype=dtype, device="meta")
         return found
+
+
+def read_tensors(folder: Path) -> Mapping[str, Tensor]:
+    """The weights of a folder: one safetensors file, several with an index, or a pickle."""
+    with refusing(f"the weights in {folder} cannot be read"):
+        if (folder / "model.safetensors").is_file():
+            return StoredTensors([folder / "model.safetensors"])
+        if (folder / "model.safetensors.index.json").is_file():
+            index = _index(folder)
+            stored = StoredTensors(folder / file for file in sorted(set(index.values())))
+            if stored.keys() != index.keys():
+                odd = min(stored.keys() ^ index.keys())
+                raise UnmaskError(f"{folder}: the index of weights and its files differ in {odd}")
+            return stored
+        if (folder / PICKLED).is_file():
+            return checked_memory(dict(read_pickle(folder / PICKLED)), str(folder))
+    raise UnmaskError(f"{folder} has no weights: model.safetensors is missing")
+
+
+def shapes_of(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Weights without data, on the meta device; those of a pickle as they are.
+
+    Args:
+        tensors: the weights from `read_tensors`.
+
+    Returns:
+        Tensors of the same shapes and types.
+    """
+    return tensors.shapes() if isinstance(tensors, StoredTensors) else tensors
 
 
 def _index(folder: Path) -> dict[str, str]:
@@ -120,17 +143,6 @@ def _index(folder: Path) -> dict[str, str]:
         if not (folder / file).is_file():
             raise UnmaskError(f"{folder} lacks the file {file} of its weights: copy it there")
     return index
-
-
-def _shards(folder: Path) -> dict[str, Tensor]:
-    """The weights of several files; an error unless they hold exactly the names in the index."""
-    index, tensors = _index(folder), dict[str, Tensor]()
-    for file in sorted(set(index.values())):
-        tensors |= safetensors.torch.load_file(folder / file)
-    if tensors.keys() != index.keys():
-        odd = sorted(tensors.keys() ^ index.keys())[0]
-        raise UnmaskError(f"{folder}: the index of weights and its files differ in {odd}")
-    return tensors
 
 
 def json_object(path: Path) -> dict[str, Any]:

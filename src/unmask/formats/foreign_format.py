@@ -20,7 +20,7 @@ from unmask.formats.foreign import (
     ForeignCheckpoint,
     hub_config,
     read_tensors,
-    tensor_shapes,
+    shapes_of,
     with_rows,
 )
 from unmask.formats.format import ReadFormat
@@ -85,9 +85,9 @@ class ForeignFormat(ReadFormat):
             The bundle.
         """
         with refusing(f"{path} cannot be read"):
-            tree, shapes = hub_config(path) or {}, tensor_shapes(path)
-            check_memory(4 * sum(tensor.numel() for tensor in shapes.values()), str(path))
-            parts = cls.parts(tree, read_tensors(path), str(path))
+            tree, tensors = hub_config(path) or {}, read_tensors(path)
+            check_memory(4 * sum(t.numel() for t in shapes_of(tensors).values()), str(path))
+            parts = cls.parts(tree, tensors, str(path))
         return build_bundle(parts, find_tokenizer(path, parts, tokenizer), str(path))
 
     @classmethod
@@ -101,7 +101,8 @@ class ForeignFormat(ReadFormat):
             The parts without data, and the tokenizer with the model's vocabulary.
         """
         with refusing(f"{path} cannot be read"):
-            parts = cls.parts(hub_config(path) or {}, tensor_shapes(path), str(path))
+            shapes = shapes_of(read_tensors(path))
+            parts = cls.parts(hub_config(path) or {}, shapes, str(path))
         return parts, fitted_tokenizer(parts, find_tokenizer(path, parts), str(path))
 
 
