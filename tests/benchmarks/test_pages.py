@@ -69,7 +69,7 @@ TABLES = [  # a room, scripts with their rows, a page, words before its tables, 
     ("quality", "failure_modes --table failure_modes.jsonl", "docs/explanation/failure-modes.md", "## Dependence", "\n## "),
     (
         "quality", "code_filling --table code_filling.jsonl; code_filling --table code_filling_unseen.jsonl",
-        "benchmarks/quality/code.md", "# Lines", "\n# ",
+        "benchmarks/quality/code.md", "# Lines", "\n## Gaps",
     ),
     ("dna", "enhancers --table enhancers.jsonl", "benchmarks/dna/README.md", "## Enhancers by cell type", "\n## "),
     ("orders", "learned_order --table learned_order.jsonl", "docs/extensions/orders.md", "## Policy of `stories`", "\n!["),
