@@ -9,11 +9,11 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from unmask import extension
 from unmask.cli.output.terminal import replace_unencodable
-from unmask.cli.parser import Commands, Parser
+from unmask.cli.parser import Commands, GroupedCommands, Parser
 from unmask.errors import UnmaskError, UnmaskWarning, unknown
 from unmask.registry import PLUGINS
 from unmask.runtime.cores import limit_threads
@@ -21,11 +21,11 @@ from unmask.version import __version__
 
 # the core's commands by module of `cli.commands`; a module is imported when one of its commands runs
 _COMMANDS = {
+    "generate": ("generate", "fill", "edit"),
+    "play": ("play",),
     "train": ("train", "config"),
     "evaluate": ("evaluate",),
-    "generate": ("generate", "fill", "edit"),
     "harness": ("harness",),
-    "play": ("play",),
     "serve": ("serve",),
     "convert": ("export", "convert"),
     "card": ("card",),
@@ -104,9 +104,14 @@ def build_parser(modules: Iterable[str] = ()) -> tuple[Parser, Commands]:
         metavar="FILE",
         help="Python file or module that registers components; repeatable, give it before the command",
     )
-    added = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in modules or dict.fromkeys(command_modules().values()):
-        import_module(module).add(added)
+    found = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, action=GroupedCommands
+    )
+    added = cast(GroupedCommands, found)
+    for name in modules or dict.fromkeys(command_modules().values()):
+        module = import_module(name)
+        added.group = getattr(module, "GROUP", "more")
+        module.add(added)
     return parser, added
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 from unmask.errors import UnmaskError, unknown
 from unmask.generation.logits_processor import LOGITS_PROCESSORS, processor_options
@@ -13,7 +13,7 @@ from unmask.generation.sampling_params import SamplingParams, attachment_options
 from unmask.options import Option, options_of
 
 T = TypeVar("T", int, float)
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+Commands: TypeAlias = "GroupedCommands"
 
 OVERRIDES = """\
 Any field of the configuration can be set, as --section.field value:
@@ -25,8 +25,32 @@ A component is chosen by its name, which resets its fields to their defaults:
 """
 
 
+class GroupedCommands(argparse._SubParsersAction):
+    """Sub-commands with the group in which the help lists them, GROUP of the module that adds them."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.group = "more"  # of the commands that are added next
+        self.groups: dict[str, str] = {}
+
+    def add_parser(self, name: str, **settings: Any) -> "Parser":
+        self.groups[name] = self.group
+        return cast("Parser", super().add_parser(name, **settings))
+
+
 class _Layout(argparse.RawDescriptionHelpFormatter):
     """Help layout that keeps line breaks; its first column fits the longest sub-command."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, GroupedCommands):
+            return super()._format_action(action)
+        parts: dict[str, list[str]] = {}
+        self._indent()
+        for one in action._get_subactions():
+            parts.setdefault(action.groups[one.dest], []).append(super()._format_action(one))
+        self._dedent()
+        indent = " " * self._current_indent
+        return "".join(f"{indent}{name}:\n{''.join(lines)}" for name, lines in parts.items())
 
     def add_argument(self, action: argparse.Action) -> None:
         super().add_argument(action)

@@ -7,6 +7,8 @@ from pathlib import Path
 from unmask.cli.parser import Commands, add_examples, given
 from unmask.errors import UnmaskError
 
+GROUP = "measure"
+
 
 def add(commands: Commands) -> None:
     summary = "measure an exported model and write its model card, README.md, into its folder"

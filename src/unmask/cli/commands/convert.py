@@ -10,6 +10,8 @@ from unmask.errors import UnmaskError
 from unmask.extension import attachments
 from unmask.files.storage import check_place
 
+GROUP = "serve and share"
+
 OWN, HUB = "unmask", "huggingface"  # formats that have options of their own
 
 

@@ -22,6 +22,8 @@ from unmask.evaluation.suites.suite import SUITES
 from unmask.files.storage import check_place
 from unmask.options import options_of
 
+GROUP = "measure"
+
 DEFAULT_SUITE = "likelihood"
 _LOADING = ("device", "precision", "compile")
 _MORE = f"""\

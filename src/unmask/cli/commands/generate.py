@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from unmask.model import Model
     from unmask.vocabulary import Vocabulary
 
+GROUP = "write"
+
 _ENDINGS = {".txt": "text", ".json": "json", ".jsonl": "json"}
 _GAP = re.compile(r"\[MASK(?::\d+)?\]")
 

@@ -7,6 +7,8 @@ from importlib import import_module
 
 from unmask.cli.parser import Commands, Parser
 
+GROUP = "measure"
+
 _ARGUMENTS = """\
 All arguments are those of lm_eval. The default of --model is unmask.
 

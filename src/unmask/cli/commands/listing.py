@@ -12,6 +12,8 @@ from unmask.errors import UnmaskError
 from unmask.likelihood.figure_text import signed
 from unmask.registry import Registry
 
+GROUP = "look"
+
 _REGISTRIES = {
     "methods": ("unmask.methods.method", "METHODS"),
     "samplers": ("unmask.samplers.sampler", "SAMPLERS"),

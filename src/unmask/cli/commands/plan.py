@@ -8,6 +8,8 @@ from unmask.cli.parser import Commands, add_examples
 if TYPE_CHECKING:
     from unmask.runs.plan import Option, Plan
 
+GROUP = "train"
+
 _RATE, _BANDWIDTH = 673.0, 4.25  # of one H200
 _ASSUMED = """\
 measured (one H200, torch 2.11, bf16, compiled; benchmarks/speed/plan.py compares 19 runs with it):

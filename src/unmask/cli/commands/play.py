@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from unmask.serve.execution.engine import Engine
 
+GROUP = "write"
+
 HOST, PORT = "127.0.0.1", 8770
 
 

@@ -12,6 +12,8 @@ from unmask.errors import UnmaskError
 if TYPE_CHECKING:
     from unmask.runs.inspect import RunStatus
 
+GROUP = "look"
+
 
 def add(commands: Commands) -> None:
     _add_runs(commands)

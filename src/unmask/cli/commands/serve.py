@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from unmask.serve.execution.engine import Engine
     from unmask.serve.limits import ServerLimits
 
+GROUP = "serve and share"
+
 TOKEN = "UNMASK_TOKEN"
 TIMEOUT = 300.0  # seconds
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -11,6 +11,8 @@ from unmask.cli.parser import Commands, add_examples
 from unmask.errors import UnmaskError
 from unmask.recipes import locate, require_text
 
+GROUP = "train"
+
 
 def add(commands: Commands) -> None:
     _add_train(commands)

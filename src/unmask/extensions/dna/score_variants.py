@@ -6,6 +6,8 @@ from pathlib import Path
 
 from unmask.cli.parser import Commands, add_arithmetic, add_examples, given
 
+GROUP = "measure"
+
 _COLUMNS = """\
 columns of the output, in nats; positive scores favour the alternative allele:
   chrom pos id ref alt   the variant, one line for each alternative allele

@@ -11,6 +11,8 @@ from unmask.cli.parser import Commands, add_examples, add_model, given, list_of
 from unmask.errors import UnmaskError
 from unmask.files.storage import check_place
 
+GROUP = "train"
+
 _SETTINGS = ("steps", "updates", "batch", "group", "lr", "seed")
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from unmask.extensions.ratings.rating_file import RatingFile
     from unmask.extensions.ratings.rating_report import RatingReport
 
+GROUP = "measure"
+
 PORT = 8771
 _WITHOUT_PROMPTS = 20  # comparisons of each pair of models
 _OTHERS = ("n", "guide", *attachments())  # sampling options of other commands

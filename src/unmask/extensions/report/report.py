@@ -16,6 +16,8 @@ from unmask.errors import UnmaskError
 if TYPE_CHECKING:
     from unmask.extensions.report.run_report import RunReport
 
+GROUP = "measure"
+
 
 def add(commands: Commands) -> None:
     summary = "compare runs: settings, loss, bound by T, variance by schedule, samples"

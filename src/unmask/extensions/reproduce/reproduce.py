@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from unmask.cli.output.elements import Table
     from unmask.extensions.reproduce.reproduced_tables import Line, Reproduction
 
+GROUP = "measure"
+
 
 def add(commands: Commands) -> None:
     summary = "train the models of a table of the MDLM paper and print it next to the paper's"
