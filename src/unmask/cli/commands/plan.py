@@ -74,7 +74,9 @@ def execute(args: Namespace) -> None:
     machine = Machine(args.memory, args.rate, args.bandwidth, args.network)
     found = plan(config, args.gpus, machine, args.vocabulary)
     if not torch.cuda.is_available():
-        print("this machine has no CUDA device: the plan is for GPUs such as an H200")
+        print(
+            "this machine has no CUDA device: the plan is for GPUs such as an H200", file=sys.stderr
+        )
     _print(found)
     rates = f"{args.rate:g} TFLOP/s and {args.bandwidth:g} TB/s"
     own = (args.rate, args.bandwidth) != (_RATE, _BANDWIDTH)

@@ -11,7 +11,6 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite
 from unmask.evaluation.suites.text_likelihood import source_name
 from unmask.files.storage import check_place
-from unmask.generation.sampler_spec import DECODING
 from unmask.options import option
 
 if TYPE_CHECKING:
@@ -148,6 +147,7 @@ def translate(
     """
     from unmask.data.load import pairs_from
     from unmask.extensions.pairs.bleu import bleu, chrf, defined
+    from unmask.generation.sampler_spec import DECODING
     from unmask.generation.sampling_params import params_to_generate
 
     if not model.conditional:
