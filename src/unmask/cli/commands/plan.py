@@ -1,5 +1,6 @@
 """unmask plan: memory, time and strategy that a recipe needs on a number of GPUs."""
 
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
