@@ -1,6 +1,7 @@
 """Diffusion models with the networks of Llama and Qwen: names, mask, shift and attention of each family."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,10 @@ import safetensors.torch
 import torch
 from llama_models import X, check, reference, write_tokenizer
 
-from unmask.backbones.layers.attention_rules import BlockRule
+import unmask
+from unmask.backbones.layers.attention import Call
+from unmask.backbones.layers.attention_rules import BlockRule, full_rule
+from unmask.backbones.layers.state import ReadKVState
 from unmask.errors import UnmaskError
 from unmask.formats.format import FORMATS
 from unmask.formats.read import read_bundle
@@ -155,16 +159,33 @@ def test_a_shifted_network_predicts_at_the_token_itself(tmp_path):
     torch.testing.assert_close(backbone.features(X, at=at), h.flatten(0, 1)[at])
     plain = model.model.model(X, attention_mask=torch.zeros(2, 1, 20, 20)).last_hidden_state
     torch.testing.assert_close(h[:, 1:], plain[:, :-1], rtol=0, atol=1e-5)
-    with pytest.raises(UnmaskError, match=r"backbone\.shift has no cache"):
-        backbone.features(X, state=backbone.new_state(2, 20))
 
 
-def test_a_text_of_a_diffusion_family_is_generated(tmp_path):
-    from unmask.model import load
+def test_a_shifted_network_reads_the_token_before_a_block_from_its_cache(tmp_path):
+    write_family(tmp_path, "Fast_dLLM_Qwen")
+    backbone = read_bundle(tmp_path).method.backbone
+    whole = backbone.features(X, rule=BlockRule(4))
+    state = backbone.new_state(2, 20)
+    first = backbone.features(X[:, :8], rule=BlockRule(4), state=state)
+    draft = backbone.features(X[:, :4], rule=full_rule, state=state)  # is dropped again
+    state.crop(8)
+    rows = torch.tensor([1])
+    read = backbone.features(X[rows, 8:12], rule=full_rule, state=ReadKVState(state, rows))
+    rest = backbone.features(X[:, 8:], rule=BlockRule(4), state=state)
+    torch.testing.assert_close(torch.cat([first, rest], 1), whole, rtol=0, atol=1e-5)
+    torch.testing.assert_close(read, whole[rows, 8:12], rtol=0, atol=1e-5)
+    assert not torch.allclose(draft, whole[:, :4])
+    calls = [Call(X[:, :12], rule=None), Call(X[:1])]
+    for h, call in zip(backbone.together(calls), calls, strict=True):
+        torch.testing.assert_close(h, backbone.features(call.inputs), rtol=0, atol=1e-5)
 
-    write_family(tmp_path, "llada")
-    (text,) = load(tmp_path).generate(length=12, steps=4, seed=0)
-    assert isinstance(str(text), str)
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_a_text_of_a_diffusion_family_satisfies_a_pattern(kind, tmp_path):
+    write_family(tmp_path, kind)
+    model = unmask.load(tmp_path)
+    (text,) = model.generate(length=13, seed=0, regex='["#]+')
+    assert re.fullmatch('["#]+', str(text))
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Causal(Backbone):
         attention = call.attention(self.config.rotary, self.causal)
         # uncompiled: a growing cache has a new shape in every call, and each would be compiled
         grows = state is not None and not isinstance(state, GraphKVState)
-        trunk = partial(Causal.trunk, self) if grows else self.trunk
+        trunk = partial(type(self).trunk, self) if grows else self.trunk
         h = trunk(inputs, attention, self.keys(inputs), at=call.at)
         if state is not None:
             state.advance(inputs.shape[1])
@@ -57,7 +57,7 @@ class Causal(Backbone):
     def together(self, calls: Sequence[Call]) -> list[Tensor]:
         """Features of several calls, from one forward pass; each call keeps its own cache."""
         packed = PackedForward(calls, self.config.rotary, self.causal)
-        h = packed.unpack(Causal.trunk(self, packed.tokens, packed.attention, None, packed.at))
+        h = packed.unpack(type(self).trunk(self, packed.tokens, packed.attention, None, packed.at))
         for call in calls:
             if call.state is not None:
                 call.state.advance(call.inputs.shape[1])

@@ -1,6 +1,5 @@
 """The transformer of Llama, Qwen and Mistral, and of the diffusion models that are built on them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,12 +10,16 @@ from torch import Tensor, nn
 
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.causal import Causal
-from unmask.backbones.layers.attention import Call, Features
+from unmask.backbones.layers.attention import AttentionInputs, Features
+from unmask.backbones.layers.dropout import Keys
 from unmask.backbones.layers.ops import taken
+from unmask.backbones.layers.packed_batch import PackedBatch
 from unmask.backbones.layers.rotary import SCALINGS, Rotary
+from unmask.backbones.layers.state import GraphKVState, KVState
 from unmask.backbones.layers.transformer_block import Block, TransformerConfig
 from unmask.errors import UnmaskError
 from unmask.options import option
+from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
 _STD = 0.02  # of initial weights
@@ -43,7 +46,7 @@ class Llama(Causal):
         qkv_bias: bool = False  # biases of queries, keys and values
         qk_norm: bool = False  # RMS norms of the queries and keys of each head, with gains
         tied_head: bool = False  # the head's matrix is the embedding's
-        shift: bool = False  # the network was trained to predict the next token: see `compute`
+        shift: bool = False  # the network was trained to predict the next token: see `trunk`
         positions: int = option(0, ge=0, le=2**24)  # most tokens of a row; 0: no limit
         theta: float = option(10_000.0, gt=1)  # base of the rotary frequencies
         scaling: str = option("none", among=SCALINGS)  # of rotary positions, for longer texts
@@ -103,33 +106,50 @@ class Llama(Causal):
         if config.tied_head:
             self.head.weight = self.embedding.weight
 
-    def compute(self, call: Call) -> Float[Tensor, "*tokens width"]:
-        """Features of the inputs.
+    def trunk(
+        self,
+        inputs: Inputs,
+        attention: AttentionInputs | PackedBatch,
+        keys: Keys | None,
+        at: Int[Tensor, "tokens"] | None,
+    ) -> Float[Tensor, "*tokens width"]:
+        """Embedding, blocks and final norm.
 
         With `shift`, the features of a token are those of the token before it, which was trained to
-        predict it; the first token has its own.
+        predict it; the first token of a text has its own. A cache holds the features too.
+
+        Args:
+            inputs: Token ids.
+            attention: Rotation, mask and cache of attention.
+            keys: Dropout keys of the rows; None for no dropout.
+            at: Indices of the tokens to compute, into the flattened batch; None for all.
+
+        Returns:
+            Features [rows, length, width], or [tokens, width] with `at`.
         """
         if not self.config.shift:
-            return super().compute(call)
-        if call.state is not None:
-            raise UnmaskError(
-                "a network with backbone.shift has no cache: set backbone.shift false, or use a sampler "
-                "that computes all tokens"
-            )
-        return self._shifted(super().compute(call._replace(at=None)), call.at)
-
-    def together(self, calls: Sequence[Call]) -> list[Tensor]:
-        if not self.config.shift:
-            return super().together(calls)
-        found = super().together([call._replace(at=None) for call in calls])
-        return [self._shifted(h, call.at) for h, call in zip(found, calls, strict=True)]
-
-    def _shifted(
-        self, h: Features, at: Int[Tensor, "tokens"] | None
-    ) -> Float[Tensor, "*tokens width"]:
-        """Features moved by one token to the right."""
-        h = torch.cat([h[:, :1], h[:, :-1]], 1)
+            return super().trunk(inputs, attention, keys, at)
+        h = super().trunk(inputs, attention, keys, None)
+        if isinstance(attention, AttentionInputs):
+            h = self._before(h, attention.cache)
+        else:
+            parts = zip(attention.split(h), attention.parts, strict=True)
+            h = attention.join([self._before(part, inputs.cache) for part, inputs in parts])
         return h if at is None else taken(h, at)
+
+    def _before(self, h: Features, cache: KVState | None) -> Features:
+        """The features of the token before each token."""
+        start = 0 if cache is None else cache.length
+        if cache is not None:
+            if isinstance(cache, GraphKVState):
+                raise UnmaskError(
+                    "a network with backbone.shift predicts no single next token: choose a method of diffusion"
+                )
+            by_head = h[:, None]
+            past = cache.append(len(self.blocks), by_head, by_head)[0][:, 0]
+            if start:
+                return past[:, start - 1 : start - 1 + h.shape[1]]
+        return torch.cat([h[:, :1], h[:, :-1]], 1)
 
 
 def _init_weights(module: nn.Module) -> None:

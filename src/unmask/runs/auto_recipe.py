@@ -137,7 +137,8 @@ def _start_settings(config: RunConfig, given: Mapping[str, Any]) -> dict[str, An
     """
     found = read_bundle(config.init_from).config
     backbone = to_dict(found.backbone) | {"dropout": 0.1}
-    name = str(given.get("method", found.method.name))
+    method = given.get("method", found.method.name)
+    name = str(method["name"] if isinstance(method, Mapping) else method)
     if "causal" in backbone:
         backbone["causal"] = METHODS[name].capabilities.causal
     return {
