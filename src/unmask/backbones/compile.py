@@ -66,8 +66,12 @@ def _for_rows(rows: Collection[int] | None, plain: Callable[..., Any]) -> Callab
     compiled = _with_one_line_errors(torch.compile(plain))
 
     def run(x: Tensor, *args: Any, **options: Any) -> Any:
-        chosen = compiled if rows is None or len(x) in rows else plain
-        return chosen(x, *args, **options)
+        if rows is not None:
+            if len(x) not in rows:
+                return plain(x, *args, **options)
+            # block diffusion alternates rows of two lengths: code for any length would be slower
+            torch._dynamo.mark_static(x)
+        return compiled(x, *args, **options)
 
     return run
 
