@@ -74,6 +74,12 @@ TABLES = [  # a room, scripts with their rows, a page, words before its tables, 
     ("dna", "enhancers --table enhancers.jsonl", "benchmarks/dna/README.md", "## Enhancers by cell type", "\n## "),
     ("orders", "learned_order --table learned_order.jsonl", "docs/extensions/orders.md", "## Policy of `stories`", "\n!["),
     ("speed", "beside_authors --table authors.jsonl", "benchmarks/speed/README.md", "### Beside the authors", "\n## "),
+    ("pairs", "encoder_decoder --table encoder_decoder_multi30k.jsonl", "docs/extensions/pairs.md", "## Joint row", "\nThe gain of"),
+    ("pairs", "encoder_decoder --table encoder_decoder_e2e.jsonl", "docs/extensions/pairs.md", "### Facts", "\nBLEU of"),
+    ("learning", "per_step --table learning.jsonl", "benchmarks/learning/README.md", "**Recipes.**", "\n**Networks"),
+    ("speed", "length_speed --table length_speed_cpu.jsonl", "benchmarks/speed/README.md", "Two CPU cores", "\n| aarch64"),
+    ("speed", "length_speed --table length_speed_aarch64.jsonl", "benchmarks/speed/README.md", "| aarch64", "\n!["),
+    ("dna", "speed --out speed.jsonl --table", "benchmarks/dna/README.md", "## Speed", "\n## "),
     ("speed", "length_speed --table length_speed_h200.jsonl", "benchmarks/speed/README.md", "## Seconds a text by", "\n!["),
 ]  # fmt: skip
 
