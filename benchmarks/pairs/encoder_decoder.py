@@ -28,7 +28,7 @@ from benchmarks.rows import Report, read_rows
 from unmask.config.run_config import RunConfig, load_recipe, resolve
 from unmask.data.load import load_data, pairs_from
 from unmask.data.tokenizers.kinds import load_tokenizer
-from unmask.extensions.pairs.translation import DECODING
+from unmask.generation.sampler_spec import DECODING
 
 
 class Task(NamedTuple):
