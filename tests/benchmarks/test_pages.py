@@ -121,6 +121,8 @@ def unexplained(page: list[str], printed: list[str]) -> list[str]:
 def test_tables_have_the_figures_of_the_rows(
     name, scripts, page, after, until, monkeypatch, capsys
 ):
+    if not ((BENCHMARKS / name).is_dir() and (ROOT / page).is_file()):
+        pytest.skip("this copy lacks the extension")
     monkeypatch.setattr(sys, "argv", [name])
     assert room.main(str(BENCHMARKS / name / "__main__.py"), scripts.split("; ")) == 0
     printed = rows_of(capsys.readouterr().out)
