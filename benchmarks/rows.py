@@ -1,7 +1,7 @@
 """Rows of measurements: files of JSON lines, and tables of them."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,14 @@ def read_rows(*files: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def table(head: Sequence[str], lines: Iterable[Iterable[Any]], left: int = 1) -> Iterator[str]:
-    """The lines of a Markdown table. The first `left` columns are aligned to the left, the others to the right."""
+def markdown(
+    head: Sequence[str], lines: Iterable[Iterable[Any]], left: int | Collection[int] = 1
+) -> Iterator[str]:
+    """The lines of a Markdown table.
+
+    The first `left` columns, or those with the numbers `left`, are aligned to the left, the others to the right.
+    """
+    aside = range(left) if isinstance(left, int) else left
     yield f"| {' | '.join(head)} |"
-    yield "|---" * left + "|---:" * (len(head) - left) + "|"
+    yield "".join("|---" if column in aside else "|---:" for column in range(len(head))) + "|"
     yield from (f"| {' | '.join(map(str, cells))} |" for cells in lines)

@@ -40,7 +40,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 import unmask
-from benchmarks.rows import read_rows
+from benchmarks.rows import markdown, read_rows
 from unmask.config.run_config import RunConfig, resolve
 from unmask.extensions.dna.genomic_benchmarks import wilson
 from unmask.files.storage import replace
@@ -308,27 +308,24 @@ def measure(args: argparse.Namespace) -> None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as a Markdown table, with real sequences first."""
-    head = (
-        "| cell type | sequences | n | right cell type, % | 95% interval | 6-mer divergence, bits "
-        "| G and C, % | nearest training sequence | copies, % |"
-    )
-    lines = [head, "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
+    head = ["cell type", "sequences", "n", "right cell type, %", "95% interval"]
+    head += ["6-mer divergence, bits", "G and C, %", "nearest training sequence", "copies, %"]
+    lines = []
 
-    def line(row: dict[str, Any], kind: str, end: str, count: int) -> str:
+    def line(row: dict[str, Any], kind: str, end: str, count: int) -> list[str]:
         low, high = wilson(row[f"oracle{end}"], count)
         copies = "" if end else f"{100 * row['copies']:.1f}"
-        cells = (
+        return [
             *(row["cell"], kind, f"{count:,}", f"{100 * row[f'oracle{end}']:.1f}"),
             *(f"{100 * low:.1f} to {100 * high:.1f}", f"{row[f'kmer_js{end}']:.4f}"),
             *(f"{100 * row[f'gc{end}']:.1f}", f"{row[f'nearest{end}']:.0f}", copies),
-        )
-        return f"| {' | '.join(cells)} |"
+        ]
 
     for cell in dict.fromkeys(row["cell"] for row in rows):
         found = [row for row in rows if row["cell"] == cell]
         lines.append(line(found[0], "real, held out", "_real", found[0]["real"]))
         lines += [line(row, f"guidance {row['guidance']:g}", "", row["n"]) for row in found]
-    return "\n".join(lines)
+    return "\n".join(markdown(head, lines, left=2))
 
 
 def main() -> None:

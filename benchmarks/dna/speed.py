@@ -37,7 +37,7 @@ from benchmarks.machine import (
     reset_peak,
     wall_seconds,
 )
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.compile import compile_blocks
 from unmask.extensions.dna.layers import gated_sum as gates
@@ -203,11 +203,12 @@ def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
     by_row = {row["row"]: row for row in rows if "length" in row}
     lengths = sorted({row["length"] for row in by_row.values()})
 
-    def table(part: str, name: str, cell: Callable[[dict[str, Any]], str]) -> Iterator[str]:
-        cells = [by_row.get(f"{part}-{length}-{name}", {}) for length in lengths]
-        if any(cells):
-            shown = ("error" if "error" in row else cell(row) if row else "" for row in cells)
-            yield f"| {name} | {' | '.join(shown)} |"
+    def lines(part: str, cell: Callable[[dict[str, Any]], str]) -> Iterator[list[str]]:
+        for name in (name for kind, name in ORDER if kind == part):
+            cells = [by_row.get(f"{part}-{length}-{name}", {}) for length in lengths]
+            if any(cells):
+                shown = ("error" if "error" in row else cell(row) if row else "" for row in cells)
+                yield [name, *shown]
 
     def million(row: dict[str, Any]) -> str:
         return f"{row['tokens_per_second'] / 1e6:.2f} ({row['peak_gib']:.1f})"
@@ -224,11 +225,8 @@ def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
         ("decode", "decoding, ms a base", milliseconds),
         ("scan", "scan, ms forward + backward (share of a copy's bandwidth)", scan),
     ):
-        yield f"\n| {title} | {' | '.join(f'{length:,}' for length in lengths)} |"
-        yield f"|---{'|---:' * len(lengths)}|"
-        for kind, name in ORDER:
-            if kind == part:
-                yield from table(part, name, cell)
+        yield ""
+        yield from markdown([title, *(f"{length:,}" for length in lengths)], lines(part, cell))
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import unmask
 from benchmarks.dna.intervals import chromosome, intervals, test_sequences
 from benchmarks.dna.markov import genome_config, measure
-from benchmarks.rows import read_rows
+from benchmarks.rows import markdown, read_rows
 from unmask.backbones.backbone import BACKBONES
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.load import load_data
@@ -327,8 +327,7 @@ def _bed(spans: list[tuple[int, int]]) -> str:
 
 def tables(rows: list[dict]) -> str:
     """Both tables as Markdown."""
-    lines = ["| model | perplexity | 95% interval over windows | seeds | paper, whole genome |"]
-    lines += ["|---|---:|---:|---:|---:|"]
+    lines: list[list[Any]] = []
     by_name: dict[str, list[dict]] = {}
     for row in rows:
         if row["table"] == 6:
@@ -338,25 +337,20 @@ def tables(rows: list[dict]) -> str:
         sign = {"upper": "≤ ", "none": "pseudo "}.get(found[0].get("certificate", ""), "")
         spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
         low, high = found[0]["interval"]
-        lines.append(
-            f"| {name} | {sign}{statistics.mean(values):.4f}{spread} | {low:.4f} to {high:.4f} "
-            f"| {len(values)} | {PUBLISHED.get(name, '')} |"
-        )
+        perplexity = f"{sign}{statistics.mean(values):.4f}{spread}"
+        cells = [name, perplexity, f"{low:.4f} to {high:.4f}", len(values), PUBLISHED.get(name, "")]
+        lines.append(cells)
+    head = ["model", "perplexity", "95% interval over windows", "seeds", "paper, whole genome"]
+    shown, lines = [*markdown(head, lines)], []
     tasks = [row for row in rows if row["table"] == 7]
     if tasks:
         names = list(dict.fromkeys(row["row"] for row in tasks))
-        lines += [
-            "",
-            f"| task | test rows | {' | '.join(names)} |",
-            f"|---|---:{'|---:' * len(names)}|",
-        ]
         for task in dict.fromkeys(row["task"] for row in tasks):
             found = [row for row in tasks if row["task"] == task]
-            cells = []
-            for name in names:
-                cells.append(_accuracy([row for row in found if row["row"] == name]))
-            lines.append(f"| {task} | {found[0]['test']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            by = [[row for row in found if row["row"] == name] for name in names]
+            lines.append([task, found[0]["test"], *map(_accuracy, by)])
+        shown += ["", *markdown(["task", "test rows", *names], lines)]
+    return "\n".join(shown)
 
 
 def _accuracy(rows: list[dict]) -> str:

@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 
 import unmask
+from benchmarks.rows import markdown
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve, to_dict
 from unmask.extensions.glue.glue_suite import GlueOptions, predictions, task_data
@@ -343,8 +344,7 @@ def table(study: Study) -> str:
         return statistics.fmean(scores(TASKS[name].scores, logits, targets).values())
 
     names = [name for name in TASKS if any(each == name for _, each in found)]
-    lines = [f"| model | {' | '.join(names)} | average | perplexity |"]
-    lines += [f"|---|{'---:|' * (len(names) + 2)}"]
+    lines: list[list[Any]] = []
     text = {each["row"]: each for each in study.done() if each["kind"] == "perplexity"}
     for row in ROWS:
         cells, by_task = [], []
@@ -357,31 +357,26 @@ def table(study: Study) -> str:
         about = text.get(row)
         sign = "≤ " if about and about["certificate"] == "upper" else ""
         perplexity = f"{sign}{about['perplexity']:.1f}" if about else ""
-        lines.append(f"| {row} | {' | '.join(cells)} | {_median(averages)} | {perplexity} |")
+        lines.append([row, *cells, _median(averages), perplexity])
+    shown = [*markdown(["model", *names, "average", "perplexity"], lines), ""]
     mouth = [each for each in study.done() if each["kind"] == "pseudo"]
-    lines += [
-        "",
-        "| model | tokens | pseudo-perplexity | perplexity at most |",
-        "|---|---:|---:|---:|",
-    ]
+    lines = []
     for each in sorted(mouth, key=lambda each: ROWS.index(each["row"])):
         pseudo, upper = each["perplexity"], each["upper"]["perplexity"]
-        lines.append(f"| {each['row']} | {each['tokens']:,} | {pseudo:.1f} | {upper:.1f} |")
+        lines.append([each["row"], f"{each['tokens']:,}", f"{pseudo:.1f}", f"{upper:.1f}"])
+    shown += markdown(["model", "tokens", "pseudo-perplexity", "perplexity at most"], lines)
     judged = [each for each in study.done() if each["kind"] == "judged"]
-    if judged:
-        lines += [
-            "",
-            f"| generated texts of | texts | tokens a text | perplexity under {judged[0]['judge']} | entropy |",
-            "|---|---:|---:|---:|---:|",
-        ]
+    lines = []
     for each in sorted(judged, key=lambda each: ROWS.index(each["row"])):
         middle, low, high = each["perplexity"]
-        lines.append(
-            f"| {each['row']} | {each['texts']} | {each['tokens']:.0f} "
-            f"| {middle:.0f} [{low:.0f}, {high:.0f}] | {each['entropy']:.2f} |"
-        )
-    lines += ["", "Difference from the encoder: mean over seeds, 95% interval over examples."]
-    lines += ["", f"| model | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+        cells = [each["row"], each["texts"], f"{each['tokens']:.0f}"]
+        lines.append([*cells, f"{middle:.0f} [{low:.0f}, {high:.0f}]", f"{each['entropy']:.2f}"])
+    if judged:
+        head = ["generated texts of", "texts", "tokens a text"]
+        head = [*head, f"perplexity under {judged[0]['judge']}", "entropy"]
+        shown += ["", *markdown(head, lines)]
+    shown += ["", "Difference from the encoder: mean over seeds, 95% interval over examples.", ""]
+    lines = []
     for row in ROWS:
         if row == "encoder":
             continue
@@ -389,8 +384,9 @@ def table(study: Study) -> str:
         for name in names:
             one, other = found.get((row, name), []), found.get(("encoder", name), [])
             cells.append(_difference(name, one, other, score) if one and other else "")
-        lines.append(f"| {row} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([row, *cells])
+    shown += markdown(["model", *names], lines)
+    return "\n".join(shown)
 
 
 def _median(values: list[float]) -> str:

@@ -42,7 +42,7 @@ from safetensors.torch import load_file, save_file
 from benchmarks.learning.curve import Corpus, prepare
 from benchmarks.learning.per_step import Measured
 from benchmarks.machine import DEVICE, synchronize, wall_seconds
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.loader import Loader
@@ -676,8 +676,8 @@ def likelihood_table(
     rows: dict[str, list[dict[str, Any]]], tuning: dict[str, list[dict[str, Any]]]
 ) -> Iterator[str]:
     """Table 1: the nats of each row with its certificate, and what was tried for it."""
-    yield "| method | certificate | nats per token | 95% interval | lowest and highest seed | seeds | perplexity | factor of the learning rate, of those tried | paper, LM1B |"
-    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|"
+    head = ["method", "certificate", "nats per token", "95% interval", "lowest and highest seed"]
+    head += ["seeds", "perplexity", "factor of the learning rate, of those tried", "paper, LM1B"]
     lines = []
     for name, found in rows.items():
         for certificate in dict.fromkeys(row["certificate"] for row in found):
@@ -703,22 +703,25 @@ def likelihood_table(
                 f"{same[0]['factor']:g} of {tried}",
                 paper,
             ]
-            lines.append((not measured, mean, f"| {' | '.join(cells)} |"))
-    yield from (line for *_, line in sorted(lines))
+            lines.append((not measured, mean, cells))
+    yield from markdown(head, (cells for *_, cells in sorted(lines)), left=2)
 
 
 def speed_table(rows: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """The time of a training step, and its ratio to that of MDLM in the same round."""
     if "mdlm" not in rows:
         return
-    yield "\n| method | ms a training step | times MDLM | rounds |\n|---|---:|---:|---:|"
+    yield ""
+    lines = []
     base = {row["round"]: row["ms"] for row in rows["mdlm"]}
     for name, found in rows.items():
         ratios = [row["ms"] / base[row["round"]] for row in found if row["round"] in base]
         ms = statistics.median(row["ms"] for row in found)
         if ratios:
             low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-            yield f"| {ROWS[name].title} | {ms:.2f} | {middle:.2f} ({low:.2f} to {high:.2f}) | {len(found)} |"
+            ratio = f"{middle:.2f} ({low:.2f} to {high:.2f})"
+            lines.append([ROWS[name].title, f"{ms:.2f}", ratio, len(found)])
+    yield from markdown(["method", "ms a training step", "times MDLM", "rounds"], lines)
 
 
 def texts_table(title: str, found: list[Judged]) -> Iterator[str]:
@@ -726,8 +729,9 @@ def texts_table(title: str, found: list[Judged]) -> Iterator[str]:
     if not found:
         return
     yield f"\n{title}, judged by {found[0].scores['judge']}\n"
-    yield "| method | sampler | steps | tokens | calls | seconds a text | perplexity under the judge | 95% interval | entropy | repeated 4-grams | texts |"
-    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    head = ["method", "sampler", "steps", "tokens", "calls", "seconds a text"]
+    head += ["perplexity under the judge", "95% interval", "entropy", "repeated 4-grams", "texts"]
+    lines = []
     for row, scores in found:
         low, high = scores["interval"]
         cells = [
@@ -741,9 +745,10 @@ def texts_table(title: str, found: list[Judged]) -> Iterator[str]:
             f"{low:.1f} to {high:.1f}",
             f"{scores['entropy']:.3f}",
             f"{scores['repetition']:.3f}",
-            str(row["n"]),
+            row["n"],
         ]
-        yield f"| {' | '.join(cells)} |"
+        lines.append(cells)
+    yield from markdown(head, lines, left=2)
 
 
 def unpicked(out: Path, count: int) -> Iterator[str]:

@@ -21,7 +21,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from benchmarks.limited import side_by_side
-from benchmarks.rows import read_rows
+from benchmarks.rows import markdown, read_rows
 
 BATCH = 128
 VALIDATIONS = 16
@@ -126,21 +126,25 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         key = (-row["steps"], row["method"], row["dropout"])
         groups[key].setdefault(row["seed"], []).append(row)
-    lines = [
-        "| method | dropout | passes | best bits/byte | after passes | last bits/byte | seeds |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+    head = [
+        "method",
+        "dropout",
+        "passes",
+        "best bits/byte",
+        "after passes",
+        "last bits/byte",
+        "seeds",
     ]
+    lines = []
     for (_, method, dropout), seeds in sorted(groups.items()):
         last = [run[-1] for run in seeds.values()]
         best = [min(run, key=lambda row: row["nats"]) for run in seeds.values()]
         after = sorted(row["passes"] for row in best)
-        lines.append(
-            f"| {method} | {dropout:g} | {last[0]['passes']:.0f} | "
-            f"{interval([row['bits_per_byte'] for row in best])} | "
-            f"{' '.join(f'{passes:.0f}' for passes in after)} | "
-            f"{interval([row['bits_per_byte'] for row in last])} | {len(seeds)} |"
-        )
-    return "\n".join(lines)
+        low, end = (interval([row["bits_per_byte"] for row in each]) for each in (best, last))
+        passed = " ".join(f"{passes:.0f}" for passes in after)
+        cells = [method, f"{dropout:g}", f"{last[0]['passes']:.0f}", low, passed, end, len(seeds)]
+        lines.append(cells)
+    return "\n".join(markdown(head, lines))
 
 
 def interval(values: list[float]) -> str:

@@ -29,7 +29,7 @@ from torch import nn
 
 from benchmarks.learning.curve import Corpus, prepare
 from benchmarks.machine import DEVICE, synchronize
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.loader import Loader
@@ -278,9 +278,8 @@ def table(rows: list[dict[str, Any]], against: str) -> Iterator[str]:
     """Means over seeds after each step, and differences from the setting `against` on the same seeds."""
     rows = [row for row in rows if row.get("bounds")]
     steps = sorted({int(step) for row in rows for step in row["bounds"]})
-    yield f"| setting | shape | seeds | ms a step | {' | '.join(map(str, steps))} | − {against} |"
-    yield "|---" * (len(steps) + 5) + "|"
-    by = _by_seed(rows)
+    head = ["setting", "shape", "seeds", "ms a step", *map(str, steps), f"− {against}"]
+    by, lines = _by_seed(rows), []
     for (setting, shape), runs in by.items():
         cells = [_mean([run["bounds"].get(str(step)) for run in runs.values()]) for step in steps]
         other, last = by.get((against, shape), {}), str(steps[-1])
@@ -292,8 +291,8 @@ def table(rows: list[dict[str, Any]], against: str) -> Iterator[str]:
         times = [run["step_ms"] for run in runs.values() if "step_ms" in run]
         pace = f"{statistics.median(times):.1f}" if times else "–"
         difference = _mean(pairs) if setting != against else "–"
-        line = [setting, shape, str(len(runs)), pace, *cells, difference]
-        yield f"| {' | '.join(line)} |"
+        lines.append([setting, shape, len(runs), pace, *cells, difference])
+    yield from markdown(head, lines, left=len(head))
 
 
 def _by_seed(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:

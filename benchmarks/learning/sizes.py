@@ -38,6 +38,7 @@ from benchmarks.learning.baselines import (
     write_real,
 )
 from benchmarks.learning.baselines import TINY as TINY_BASELINES
+from benchmarks.rows import markdown
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.likelihood.bound import student_quantile
 from unmask.likelihood.schedule_variance import variance_by_schedule
@@ -204,8 +205,9 @@ def tables(out: Path) -> Iterator[str]:
 
 def size_table(found: Found) -> Iterator[str]:
     """Nats of both methods at each size, their difference, and its change from end to end."""
-    yield "| size | depth × width | non-embedding parameters, AR and MDLM | tokens | factor of the learning rate, AR and MDLM | AR, exact nats per token | MDLM, bound | MDLM − AR | seeds |"
-    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|"
+    head = ["size", "depth × width", "non-embedding parameters, AR and MDLM", "tokens"]
+    head += ["factor of the learning rate, AR and MDLM", "AR, exact nats per token"]
+    head, lines = [*head, "MDLM, bound", "MDLM − AR", "seeds"], []
     for size in by_size(found):
         pair = [f"{method}-{size}" for method in ("ar", "mdlm")]
         first = [next(iter(found[name].values())) for name in pair]
@@ -217,12 +219,13 @@ def size_table(found: Found) -> Iterator[str]:
             ", ".join(f"{row['non_embedding']:,}" for row in first),
             f"{first[0]['tokens']:,}",
             ", ".join(f"{row['factor']:g}" for row in first),
-            str(nats(found, pair[0])),
+            nats(found, pair[0]),
             f"≤ {nats(found, pair[1])}",
-            str(gap),
-            str(gap.seeds),
+            gap,
+            gap.seeds,
         ]
-        yield f"| {' | '.join(cells)} |"
+        lines.append(cells)
+    yield from markdown(head, lines, left=2)
     low, high = (gaps(found, size) for size in ENDS)
     changes = [high[seed] - low[seed] for seed in high if seed in low]
     if changes:
@@ -237,8 +240,11 @@ def schedule_table(found: Found, rows: list[dict[str, Any]]) -> Iterator[str]:
     names = [name for name in FIXED if name in spreads or f"schedule-{name}" in found]
     if not names:
         return
-    yield "\n| schedule | bound after training with it | bound of the log-linear weights | their loss variance, nats² |"
-    yield "|---|---:|---:|---:|"
+    yield ""
+    head, lines = (
+        ["schedule", "bound after training with it", "bound of the log-linear weights"],
+        [],
+    )
     for name in names:
         cells = [name, "–", "–", "–"]
         if (row := f"schedule-{name}") in found:
@@ -248,7 +254,8 @@ def schedule_table(found: Found, rows: list[dict[str, Any]]) -> Iterator[str]:
             wide = student_quantile(spread["variance_freedom"], 0.95) * spread["variance_error"]
             cells[2] = f"≤ {spread['nats']:.3f} ± {half:.3f}"
             cells[3] = f"{spread['variance']:.3g} ± {wide:.2g}"
-        yield f"| {' | '.join(cells)} |"
+        lines.append(cells)
+    yield from markdown([*head, "their loss variance, nats²"], lines)
 
 
 def sampler_table(found: list[Judged], real: dict[str, Any] | None) -> Iterator[str]:
@@ -259,23 +266,28 @@ def sampler_table(found: list[Judged], real: dict[str, Any] | None) -> Iterator[
     settings = {(one.row["sampler"], one.row["steps"]) for one in found}
     sizes = sorted(SIZES, key=lambda size: SIZES[size][0] * SIZES[size][1] ** 2)
     yield f"\nPerplexity under {found[0].scores['judge']} with its 95% interval, and entropy\n"
-    yield f"| sampler | steps | calls | {' | '.join(sizes)} |"
-    yield "|---|---:|---:|" + "---:|" * len(sizes)
+    lines = []
     for sampler, steps in sorted(settings, key=lambda one: (one[0], one[1] or 0)):
         method = "ar" if sampler == "left_to_right" else "mdlm"
         ones = [known.get((f"{method}-{size}", sampler, steps)) for size in sizes]
         calls = [one.row["calls"] for one in ones if one]
         if calls:
-            count = f"{statistics.fmean(calls):.0f}"
-            yield f"| {sampler} | {steps or ''} | {count} | {' | '.join(map(scored, ones))} |"
+            lines.append(
+                [sampler, steps or "", f"{statistics.fmean(calls):.0f}", *map(scored, ones)]
+            )
+    yield from markdown(["sampler", "steps", "calls", *sizes], lines)
     by_schedule = [one for one in found if one.row["row"].startswith("schedule-")]
     if by_schedule:
         steps_of = sorted({one.row["steps"] for one in by_schedule})
-        yield f"\n| schedule, ancestral at 4M | {' | '.join(f'{steps} steps' for steps in steps_of)} |"
-        yield "|---|" + "---:|" * len(steps_of)
-        for name in dict.fromkeys(one.row["row"] for one in by_schedule):
-            cells = [scored(known.get((name, "ancestral", steps))) for steps in steps_of]
-            yield f"| {name.removeprefix('schedule-')} | {' | '.join(cells)} |"
+        yield ""
+        lines = [
+            [
+                name.removeprefix("schedule-"),
+                *(scored(known.get((name, "ancestral", n))) for n in steps_of),
+            ]
+            for name in dict.fromkeys(one.row["row"] for one in by_schedule)
+        ]
+        yield from markdown(["schedule, ancestral at 4M", *(f"{n} steps" for n in steps_of)], lines)
     if real:
         yield f"\nReal text: perplexity {real['perplexity']:.1f}, entropy {real['entropy']:.2f}"
 

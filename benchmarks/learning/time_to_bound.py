@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks.rows import read_rows
+from benchmarks.rows import markdown, read_rows
 
 THEIRS, OURS = "#d55e00", "#0072b2"
 
@@ -40,8 +40,8 @@ def target(row: dict[str, Any]) -> float:
 
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     """The lines of the table."""
-    yield "| network | code | seed | steps | ms a step | bound | seconds | first steps, s | times less | with first steps |"
-    yield "|---" * 10 + "|"
+    head = ["network", "code", "seed", "steps", "ms a step", "bound", "seconds", "first steps, s"]
+    head, lines = [*head, "times less", "with first steps"], []
     for shape, (theirs, ours) in pairs(rows).items():
         for row in (theirs, *ours):
             last = max(row["bounds"], key=int)
@@ -62,7 +62,8 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
                 f"**{ratio:.1f}**" if row is not theirs else "1",
                 f"{with_start:.1f}" if row is not theirs else "1",
             ]
-            yield f"| {' | '.join(cells)} |"
+            lines.append(cells)
+    yield from markdown(head, lines, left=len(head))
 
 
 def draw(rows: list[dict[str, Any]], picture: Path) -> None:

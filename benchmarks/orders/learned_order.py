@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import unmask
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask.evaluation.metrics.bootstrap import ratio
 from unmask.extensions.orders.order_policy import OrderPolicy
 from unmask.extensions.orders.order_training import OrderTraining, reveal
@@ -87,12 +87,11 @@ def table(found: list[dict[str, Any]]) -> Iterator[str]:
     calls = sorted({row["calls"] for row in found})
     by = {(row["order"], row["calls"]): row for row in found}
     for title, name in (("nats per token", ""), ("less confidence", "change")):
-        yield f"| {title} | {' | '.join(f'{each} calls' for each in calls)} |"
-        yield "|---" + "|---:" * len(calls) + "|"
-        for order in dict.fromkeys(row["order"] for row in found):
-            cells = [_cell(by.get((order, each), {}), name) for each in calls]
-            if any(cells):
-                yield f"| {order} | {' | '.join(cells)} |"
+        orders = dict.fromkeys(row["order"] for row in found)
+        lines = [[order, *(_cell(by.get((order, n), {}), name) for n in calls)] for order in orders]
+        yield from markdown(
+            [title, *(f"{n} calls" for n in calls)], (e for e in lines if any(e[1:]))
+        )
         yield ""
 
 

@@ -24,7 +24,7 @@ import unmask
 from benchmarks.limited import side_by_side
 from benchmarks.machine import DEVICE, machine_row, wall_seconds
 from benchmarks.room import again
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.run_config import RunConfig, load_recipe, resolve
 from unmask.data.load import load_data, pairs_from
 from unmask.data.tokenizers.kinds import load_tokenizer
@@ -254,8 +254,7 @@ def table(file: Path) -> Iterator[str]:
     second = ["BLEU, second test set"] if len(tests) > 1 else []
     head = ["model", "parameters", "perplexity", "decoding", "BLEU", "chrF", *second]
     head += ["words of the references'", "calls", "ms, B = 256", "ms, B = 1"]
-    yield f"| {' | '.join(head)} |"
-    yield "|---|---:|---:|---|" + "---:|" * (len(head) - 4)
+    lines = []
     for (model, how, test), row in both.items():
         if test != tests[0]:
             continue
@@ -269,7 +268,8 @@ def table(file: Path) -> Iterator[str]:
         seconds, alone = row.get("seconds"), row.get("alone")
         cells += ["" if seconds is None else f"{1e3 * seconds:.2f}"]
         cells += ["" if alone is None else f"{1e3 * alone:.1f}"]
-        yield f"| {' | '.join(cells)} |"
+        lines.append(cells)
+    yield from markdown(head, lines, left=(0, 3))
     for row in rows:
         if row["row"] == "gain":
             interval = f"{row['difference']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}]"

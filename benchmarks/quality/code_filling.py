@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import machine_row
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask import Model, SamplingParams, load
 from unmask.data.documents.fields import Fields
 from unmask.data.sources.open_source import open_corpus
@@ -214,16 +214,16 @@ def _cells(name: str, figure: Any) -> dict[str, float]:
 def table(found: list[dict[str, Any]]) -> Iterator[str]:
     """One line for each model and sampler: exact matches and parse rates in percent, with 95% intervals."""
     lines = sorted({row["lines"] for row in found})
-    yield (
-        "| filled by | "
-        + " | ".join(f"{n} line{'s' * (n > 1)}: exact | parse" for n in lines)
-        + " |"
+    by = {(row["way"], row["lines"]): row for row in found}
+    head = [cell for n in lines for cell in (f"{n} line{'s' * (n > 1)}: exact", "parse")]
+    names = [(n, name) for n in lines for name in ("exact", "parse")]
+    yield from markdown(
+        ["filled by", *head],
+        (
+            [way, *(_percent(by.get((way, n), {}), name) for n, name in names)]
+            for way in sorted({row["way"] for row in found}, reverse=True)
+        ),
     )
-    yield "|---" + "|---:" * (2 * len(lines)) + "|"
-    for way in sorted({row["way"] for row in found}, reverse=True):
-        by = {row["lines"]: row for row in found if row["way"] == way}
-        cells = [_percent(by.get(n, {}), name) for n in lines for name in ("exact", "parse")]
-        yield f"| {way} | {' | '.join(cells)} |"
 
 
 def differences(found: list[dict[str, Any]]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from benchmarks.machine import DEVICE
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask import Model, load
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.separation import AUTO
@@ -410,12 +410,11 @@ def table(found: list[dict[str, Any]]) -> Iterator[str]:
         mine = [row for row in found if row.get("mode") == mode]
         if not mine:
             continue
-        yield f"| {mode} | texts | {head} |"
-        yield "|---|---:" + "|---:" * len(head.split(" | ")) + "|"
-        for row in mine:
-            calls = f"{row['calls']:.0f}" if "calls" in row else "–"
-            cells = [row["name"], str(row["texts"]), calls, *_cells(row)]
-            yield f"| {' | '.join(cells)} |"
+        calls = [f"{row['calls']:.0f}" if "calls" in row else "–" for row in mine]
+        lines = (
+            [row["name"], row["texts"], n, *_cells(row)] for row, n in zip(mine, calls, strict=True)
+        )
+        yield from markdown([mode, "texts", *head.split(" | ")], lines)
         yield ""
 
 

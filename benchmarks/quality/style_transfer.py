@@ -31,7 +31,7 @@ import torch
 
 import unmask
 from benchmarks.machine import DEVICE, machine_row
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.load import load_data
 from unmask.evaluation.judges.judge import Sample
@@ -237,16 +237,18 @@ def _records(file: Path, most: int | None = None) -> list[dict[str, str]]:
 
 def table(file: Path) -> Iterator[str]:
     """The lines of a file as a table, with 95% intervals."""
-    yield "| tokens by | share | guidance | changed style, % | by the encoder, % | BLEU to the source | cosine | bits per byte |"
-    yield "|---|---:|---|---:|---:|---:|---:|---:|"
+    head = ["tokens by", "share", "guidance", "changed style, %", "by the encoder, %"]
+    head += ["BLEU to the source", "cosine", "bits per byte"]
+    lines = []
     for row in read_rows(file):
         if row["row"] == "sources" and "bleu" in row:
-            yield f"| sources | | | | | | | {_cell(row, 'bits')} |"
+            lines.append(["sources", *[""] * 6, _cell(row, "bits")])
         if row["row"] == "edit":
             weight = f"{row['weight']:g}" if row["weight"] else "none: control"
             cells = [_cell(row, "accuracy", 100, 0), _cell(row, "second", 100, 0)]
             cells += [_cell(row, "bleu", 1, 0), _cell(row, "cosine"), _cell(row, "bits")]
-            yield f"| {row['choice']} | {row['share']:.2f} | {weight} | {' | '.join(cells)} |"
+            lines.append([row["choice"], f"{row['share']:.2f}", weight, *cells])
+    yield from markdown(head, lines, left=(0, 2))
 
 
 def _cell(row: dict[str, Any], name: str, scale: float = 1, digits: int = 2) -> str:

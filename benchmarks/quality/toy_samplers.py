@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "laws"))
 
 from kit import Language, Scores, distance
 
+from benchmarks.rows import markdown
 from unmask.diffusion.schedule import LogLinear
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.core.canvas import Canvas, last_frame
@@ -120,10 +121,7 @@ def points(language: Language, names: list[str], steps: list[int], rows: int) ->
 
 def table(found: list[Point], steps: list[int]) -> str:
     """Rows of samplers, columns of steps; a sampler without steps has its calls beside its distance."""
-    lines = [
-        f"| sampler | {' | '.join(str(count) for count in steps)} |",
-        f"|---|{'---:|' * len(steps)}",
-    ]
+    lines = []
     for name in dict.fromkeys(point.sampler for point in found):
         mine = {point.steps: point for point in found if point.sampler == name}
         if None in mine:
@@ -132,8 +130,8 @@ def table(found: list[Point], steps: list[int]) -> str:
             cells = [f"{one.distance:.3f}{calls}", *[""] * (len(steps) - 1)]
         else:
             cells = [f"{mine[count].distance:.3f}" for count in steps]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([name, *cells])
+    return "\n".join(markdown(["sampler", *map(str, steps)], lines))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rows import read_rows, table
+from benchmarks.rows import markdown, read_rows
 
 
 def ratios(row: dict[str, Any]) -> list[float]:
@@ -45,4 +45,4 @@ def main() -> None:
     parser.add_argument("--table", type=Path, default=stored, metavar="FILE", help="stored figures")
     rows = read_rows(parser.parse_args().table)
     head = ["work", "date", "one run", "authors", "unmask", "times", "memory"]
-    print("\n".join(table(head, _cells(rows), left=3)))
+    print("\n".join(markdown(head, _cells(rows), left=3)))

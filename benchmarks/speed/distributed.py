@@ -26,7 +26,7 @@ import torch
 from benchmarks.machine import DEVICE, peak_gib, reset_peak
 from benchmarks.operations import Setting
 from benchmarks.room import again
-from benchmarks.rows import Report
+from benchmarks.rows import Report, markdown
 from benchmarks.workloads import Unsaved, mdlm, random_tokens
 from unmask.runs.plan import GIB, Machine, Work, memory, pass_seconds
 from unmask.training.distributed.process_group import joined, local_device
@@ -134,18 +134,17 @@ class Shape(Setting):
 def compare(rows: dict[str, dict[str, Any]]) -> bool:
     """Prints a table of all strategies against the plain one. Returns True if their losses agree."""
     plain = rows["plain"]
-    print("\n| way | loss, last | largest difference | tok/s | planned | peak GiB | planned |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    agree = True
+    head = ["way", "loss, last", "largest difference", "tok/s", "planned", "peak GiB", "planned"]
+    agree, lines = True, []
     for name, row in rows.items():
         pairs = zip(row["losses"], plain["losses"], strict=True)
         apart = max(abs(a / b - 1) for a, b in pairs)
         agree &= apart < (BF16 if row["precision"] == "bf16" else FP32)
         peak = f"{row['peak_gib']:.1f}" if row["peak_gib"] else ""
-        print(
-            f"| {name} | {row['losses'][-1]:.4f} | {apart:.1e} | {row['tokens_per_second']:,.0f} "
-            f"| {row['planned_tokens_per_second']:,.0f} | {peak} | {row['planned_gib']:.1f} |"
-        )
+        rates = (row["tokens_per_second"], row["planned_tokens_per_second"])
+        cells = [name, f"{row['losses'][-1]:.4f}", f"{apart:.1e}", *(f"{x:,.0f}" for x in rates)]
+        lines.append([*cells, peak, f"{row['planned_gib']:.1f}"])
+    print("", *markdown(head, lines), sep="\n")
     return agree
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.machine import alone, machine_row
 from benchmarks.operations import Setting, against
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from benchmarks.workloads import autoregressive, evaluate, mdlm, ready, sample, train
 
 
@@ -116,15 +116,13 @@ def table(rows: list[dict[str, Any]]) -> str:
         f"{machine['matrix_tflops']:.0f} TFLOP/s (bf16, 8192³), copy bandwidth "
         f"{machine['copy_gb_per_second'] / 1e3:.2f} TB/s:",
         "",
-        "| work | authors | at least | aim | measured | peak memory | times authors | of matrix rate | floor |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    return "\n".join(
-        lines + [_table_line(row) for row in rows if row["row"] in WORKS and "error" not in row]
-    )
+    head = ["work", "authors", "at least", "aim", "measured", "peak memory", "times authors"]
+    works = (_cells(row) for row in rows if row["row"] in WORKS and "error" not in row)
+    return "\n".join([*lines, *markdown([*head, "of matrix rate", "floor"], works)])
 
 
-def _table_line(row: dict[str, Any]) -> str:
+def _cells(row: dict[str, Any]) -> list[str]:
     work = WORKS[row["row"]]
     value = row.get("tokens_per_second", row.get("seconds_per_sequence"))
     floor = row.get("most_tokens_per_second", row.get("least_seconds_per_sequence"))
@@ -135,7 +133,7 @@ def _table_line(row: dict[str, Any]) -> str:
     sign = {True: " ✓✓" if row["aim_met"] else " ✓", False: " ✗", None: ""}[row["met"]]
     goals = [_goal(work, goal) for goal in (work.authors, work.bar, work.aim)]
     times = row.get("times_authors")
-    cells = [
+    return [
         work.name,
         *goals,
         f"**{shown}**{sign}",
@@ -144,7 +142,6 @@ def _table_line(row: dict[str, Any]) -> str:
         f"{row['share_of_matrix_rate']:.1%}",
         _figure(work, floor),
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _goal(work: Work, goal: Goal | None) -> str:

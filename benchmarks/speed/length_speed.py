@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.machine import DEVICE, alone, machine_row
 from benchmarks.operations import Setting
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from benchmarks.workloads import autoregressive, mdlm, ready, sample
 from unmask.methods.method import Method
 from unmask.samplers.ancestral import Ancestral
@@ -112,12 +112,10 @@ def table(found: list[dict[str, Any]], batch: int) -> Iterator[str]:
     """Seconds per text: one line for each way, one column for each length."""
     mine = [row for row in found if row.get("batch") == batch]
     lengths = sorted({row["length"] for row in mine})
-    yield f"| B = {batch} | {' | '.join(f'{length:,}' for length in lengths)} |"
-    yield "|---" + "|---:" * len(lengths) + "|"
-    for way in dict.fromkeys(row["way"] for row in mine):
-        by = {row["length"]: row for row in mine if row["way"] == way}
-        cells = [_cell(by.get(length)) for length in lengths]
-        yield f"| {way} | {' | '.join(cells)} |"
+    by = {(row["way"], row["length"]): row for row in mine}
+    ways = dict.fromkeys(row["way"] for row in mine)
+    lines = ([way, *(_cell(by.get((way, length))) for length in lengths)] for way in ways)
+    yield from markdown([f"B = {batch}", *(f"{length:,}" for length in lengths)], lines)
 
 
 def _cell(row: dict[str, Any] | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.rows import markdown
 from unmask.config.run_config import resolve
 from unmask.runs import plan as arithmetic
 from unmask.runs.plan import GIB, Machine, Work, memory, pass_seconds, work_of
@@ -77,9 +78,8 @@ def main() -> None:
     values = (*fitted_time(measured, machine), *fitted_memory(measured))
     for name, value in zip(names, values, strict=True):
         print(f"{name} {value:.4g}, in the package {getattr(arithmetic, name):.4g}")
-    print("\n| row | tok/s predicted | measured | error | GiB predicted | measured | error |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    worst = 0.0
+    head = ["row", "tok/s predicted", "measured", "error", "GiB predicted", "measured", "error"]
+    worst, lines = 0.0, []
     for name, line in measured.items():
         work, rows_ = line["work"], line["batch"]
         way, recompute = line.get("strategy", "plain"), line.get("recompute", False)
@@ -89,10 +89,9 @@ def main() -> None:
         marks = ["fitted" if name in part else "" for part in (TIME, MEMORY)]
         worst = max([worst, *(abs(e) for e, mark in zip(errors, marks, strict=True) if not mark)])
         shown = [mark or f"{error:+.1%}" for error, mark in zip(errors, marks, strict=True)]
-        print(
-            f"| {name} | {rate / 1e3:,.0f}k | {line['tokens_per_second'] / 1e3:,.0f}k | {shown[0]} "
-            f"| {held:.1f} | {line['peak_gib']:.1f} | {shown[1]} |"
-        )
+        rates = [f"{x / 1e3:,.0f}k" for x in (rate, line["tokens_per_second"])]
+        lines.append([name, *rates, shown[0], f"{held:.1f}", f"{line['peak_gib']:.1f}", shown[1]])
+    print("", *markdown(head, lines), sep="\n")
     print(f"\nlargest error of a row that was not fitted: {worst:.1%}")
     if worst > ALLOWED:
         sys.exit(f"more than {ALLOWED:.0%}")

@@ -21,7 +21,7 @@ import torch
 from benchmarks.machine import alone, machine_row
 from benchmarks.operations import Setting, against
 from benchmarks.room import again
-from benchmarks.rows import Report, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from benchmarks.workloads import mdlm, ready, sample, train
 from unmask.backbones.layers.transformer_block import SIZES
 
@@ -80,30 +80,25 @@ def _in_turn(axes: list[list[Point]]) -> Iterator[Point]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The points as two Markdown tables, in the order of each axis."""
-    lines = [
-        "| training | tok/s | floor | of matrix rate | peak GiB |",
-        "|---|---:|---:|---:|---:|",
-    ]
+    lines = []
     for row in _ordered(rows, "train"):
         if row.get("out_of_memory"):
-            lines.append(f"| {_named(row)} | out of memory | | | |")
+            lines.append([_named(row), "out of memory", "", "", ""])
             continue
         figures = [
             f"{row[key] / 1e3:,.0f}k" for key in ("tokens_per_second", "most_tokens_per_second")
         ]
         share, memory = f"{row['share_of_matrix_rate']:.0%}", f"{row['peak_gib'] or 0:.1f}"
-        lines.append(f"| {' | '.join([_named(row), *figures, share, memory])} |")
-    lines += [
-        "",
-        "| sampling | s/seq | floor | of matrix rate | calls a row |",
-        "|---|---:|---:|---:|---:|",
-    ]
+        lines.append([_named(row), *figures, share, memory])
+    head = ["training", "tok/s", "floor", "of matrix rate", "peak GiB"]
+    shown, lines = [*markdown(head, lines), ""], []
     for row in _ordered(rows, "sample"):
         seconds = ("seconds_per_sequence", "least_seconds_per_sequence")
         figures = [f"{row[key]:.3g}" for key in seconds]
         share, calls = f"{row['share_of_matrix_rate']:.0%}", f"{row['calls']:,.0f}"
-        lines.append(f"| {' | '.join([_named(row), *figures, share, calls])} |")
-    return "\n".join(lines)
+        lines.append([_named(row), *figures, share, calls])
+    shown += markdown(["sampling", "s/seq", "floor", "of matrix rate", "calls a row"], lines)
+    return "\n".join(shown)
 
 
 def _ordered(rows: list[dict[str, Any]], work: str) -> list[dict[str, Any]]:
