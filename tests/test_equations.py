@@ -149,7 +149,7 @@ RUNS: list[tuple[str, dict[str, str], list[str]]] = [
     ("d3pm_uniform", {"method.steps": "4", **TIMED}, []),
     ("diffusion_bert", {}, ["token_schedule"]),
     ("sundae", {}, ["unrolled"]),
-    ("block_diffusion", {"method.blocks": "4"}, ["ancestral"]),
+    ("block_diffusion", {"method.blocks": "4"}, ["blocks"]),
 ]
 # they need labels or a text, and are tested in tests/generation and tests/likelihood
 ELSEWHERE = ("unmask.generation.guidance.", "unmask.likelihood.bound.Bound.")
