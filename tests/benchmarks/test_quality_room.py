@@ -84,16 +84,16 @@ def test_quality_runs_the_remaining_jobs(beside, tmp_path, capsys):
     assert work([third], 1, tmp_path) == 0
 
 
-def test_the_jobs_on_the_quality_page_exist(beside, capsys, monkeypatch):
-    """Every `--only` on the page names existing jobs, jobs need existing jobs,
+def test_the_jobs_on_the_pages_of_quality_exist(beside, capsys, monkeypatch):
+    """Every `--only` on the pages names existing jobs, jobs need existing jobs,
     and a wrong name is an error.
     """
     from benchmarks.quality import jobs as quality
 
     jobs = {job.name: job for job in quality.Plan(Path("data"), Path("runs")).jobs()}
     assert all(jobs.keys() >= set(job.after) for job in jobs.values())
-    page = (BENCHMARKS / "quality" / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
-    asked = re.findall(r"jobs DATA --only ([^`]+)", page)
+    pages = [page.read_text("utf-8") for page in sorted((BENCHMARKS / "quality").glob("*.md"))]
+    asked = re.findall(r"jobs DATA --only ([^`]+)", "".join(pages).replace("\\\n", " "))
     assert len(asked) > 3
     for names in asked:  # expanded by a shell
         command = ["bash", "-c", f"echo {' '.join(names.split())}"]
