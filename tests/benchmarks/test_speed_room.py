@@ -120,3 +120,18 @@ def test_the_smoke_test_fails_a_quarter_below_a_floor(measured, lost, beside, mo
     said = capsys.readouterr()
     assert [json.loads(line)["ratio"] for line in said.out.splitlines()] == ["first", "last"]
     assert lost in said.err and bool(said.err) == bool(lost)
+
+
+def test_steps_and_texts_in_blocks(beside, monkeypatch, capsys):
+    from benchmarks.speed import blocks
+
+    shape = ["--width", "16", "--depth", "1", "--heads", "2", "--vocabulary", "20"]
+    few = ["--length", "16", "--batch", "2", "--steps", "1"]
+    monkeypatch.setattr(sys, "argv", ["blocks.py", *shape, *few])
+    blocks.main()
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["work"], row["block"]) for row in rows] == [
+        *(("train", block) for block in (0, 4, 16)),
+        *(("write", block) for block in (4, 16)),
+    ]
+    assert rows[0]["ratio"] == 1 and all(row.get("ms", 1) > 0 for row in rows)
