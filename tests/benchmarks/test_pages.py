@@ -11,6 +11,8 @@ from benchmarks import room
 from benchmarks.learning.time_to_bound import pairs
 from benchmarks.rows import read_rows
 from benchmarks.speed.beside_authors import memory, ratios
+from unmask import recipes
+from unmask.cli import main
 
 ROOT = BENCHMARKS.parent
 NUMBER = re.compile(r"[-−]?\d[\d,]*(?:\.\d+)?")
@@ -130,6 +132,23 @@ def test_tables_have_the_figures_of_the_rows(
     shown = rows_of(section.partition(until)[0])
     assert shown and printed
     assert unexplained(shown, printed) == []
+
+
+def planned() -> list[tuple[str, str, str]]:
+    """Recipes on the page on hardware, with planned memory and time."""
+    rows = rows_of((ROOT / "docs" / "how-to" / "hardware.md").read_text("utf-8"))
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
+    return [(row[1].partition(":")[0], row[4], row[5]) for row in cells]
+
+
+@pytest.mark.parametrize(("recipe", "memory", "time"), planned())
+def test_plans_on_the_page_are_those_of_the_command(recipe, memory, time, capsys):
+    if recipe not in recipes.names():
+        pytest.skip("this copy lacks the extension")
+    assert main(["plan", recipe]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(rf"^ plain .* {re.escape(memory)} .*best", printed, re.M)
+    assert f"the run takes {time} to" in printed or time == "seconds"
 
 
 def test_another_figure_is_found():
