@@ -7,7 +7,7 @@ from benchmark_rows import BENCHMARKS, finished
 
 from benchmarks import room
 from benchmarks.limited import side_by_side
-from benchmarks.rows import Report, read_rows, table
+from benchmarks.rows import Report, markdown, read_rows
 
 ROOMS = sorted(path.parent.name for path in BENCHMARKS.glob("*/__main__.py"))
 
@@ -55,7 +55,7 @@ def test_rows_are_shortened_appended_and_read_back(tmp_path, capsys):
 
 
 def test_a_table_of_rows():
-    assert list(table(["a", "b"], [[1, "x"]])) == ["| a | b |", "|---|---:|", "| 1 | x |"]
+    assert list(markdown(["a", "b"], [[1, "x"]])) == ["| a | b |", "|---|---:|", "| 1 | x |"]
 
 
 def test_commands_run_some_at_a_time_until_the_time_is_up(tmp_path):
