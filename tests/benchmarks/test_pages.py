@@ -30,6 +30,7 @@ def first_screen() -> list[str]:
     sampling += [max(ratios(row)) for row in speed if row["unit"] == "s/seq"]
     (long,) = {f"{memory(row):.0%}" for row in speed if row["row"] == "train-1024"}
     (short,) = {f"{memory(row):.0%}" for row in speed if row["row"] == "train-128"}
+    bert = {row["row"]: row["times"] for row in speed if "times" in row}
     runs = pairs(read_rows(BENCHMARKS / "learning" / "time_to_bound.jsonl")).values()
     faster = [
         (theirs["seconds"] + theirs["start_seconds"]) / (row["seconds"] + row["start_seconds"])
@@ -51,6 +52,7 @@ def first_screen() -> list[str]:
         f"training is {span(training, 1)} times as fast as the authors' code",
         f"with {long} of its memory at 1,024 tokens and {short} at 128",
         f"Exact sampling is {span(sampling, 1)} times as fast",
+        f"training is {bert['bert-128']} times as fast at 128 tokens and {bert['bert-1024']} times at 1,024",
         f"[{span(steps, 0)} steps](",
         f"comes in {span(faster, 0)} times less time with the first steps",
         f"best after {' to '.join(sorted(after['mdlm']))} passes, and an autoregressive model of the same size after {few}",
