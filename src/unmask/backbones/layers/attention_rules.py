@@ -42,8 +42,12 @@ class BlockRule:
 
     block: int  # tokens of a block
 
+    def sides(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        """The number of the block of each place, and True where its token has no noise."""
+        return place // self.block, torch.ones_like(place, dtype=torch.bool)
+
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        return key // self.block <= query // self.block
+        return _sees(*self.sides(query), *self.sides(key))
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,20 @@ class NoisyCleanRule:
     length: int  # tokens of each half
     block: int
 
+    def sides(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        """The number of the block of each place, and True where its token has no noise."""
+        clean = place >= self.length
+        return (place - self.length * clean) // self.block, clean
+
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        query_clean, key_clean = query >= self.length, key >= self.length
-        query_block = (query - self.length * query_clean) // self.block
-        key_block = (key - self.length * key_clean) // self.block
-        within = ~query_clean & ~key_clean & (key_block == query_block)
-        before = ~query_clean & key_clean & (key_block < query_block)
-        return within | before | (query_clean & key_clean & (key_block <= query_block))
+        return _sees(*self.sides(query), *self.sides(key))
+
+
+def _sees(query_block: Tensor, query_clean: Tensor, key_block: Tensor, key_clean: Tensor) -> Tensor:
+    """True where a token of a block attends to another; x and z_t differ in `clean`."""
+    within = ~query_clean & ~key_clean & (key_block == query_block)
+    before = ~query_clean & key_clean & (key_block < query_block)
+    return within | before | (query_clean & key_clean & (key_block <= query_block))
 
 
 def attention_mask(
@@ -91,7 +102,7 @@ def takes_block_mask(rule: AttentionRule | None, device: torch.device) -> bool:
 
 
 @cache  # compiled code has the mask as a guard, so a rule has one mask
-def block_mask(rule: AttentionRule, length: int, device: torch.device) -> BlockMask:
+def block_mask(rule: BlockRule | NoisyCleanRule, length: int, device: torch.device) -> BlockMask:
     """The block mask of a rule.
 
     Args:
@@ -103,8 +114,10 @@ def block_mask(rule: AttentionRule, length: int, device: torch.device) -> BlockM
         The mask of all rows and heads.
     """
     with torch.inference_mode(False):  # training mode reads the mask too
+        # tables in place of numbers: compiled code is then the same for all block sizes
+        block, clean = rule.sides(torch.arange(length, device=device))
         return create_block_mask(
-            lambda row, head, query, key: rule(query, key),
+            lambda row, head, q, k: _sees(block[q], clean[q], block[k], clean[k]),
             *(None, None, length, length),
             device=str(device),
         )
