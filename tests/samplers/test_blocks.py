@@ -230,3 +230,14 @@ def test_models_and_blocks_that_do_not_fit_are_refused():
     ):
         with pytest.raises(UnmaskError, match=message):
             blocks.generate(denoiser, start, task(1))
+
+
+def test_a_model_that_serves_with_few_shapes_writes_the_same_text():
+    model, start = method(), canvas([2, 0], 12)
+    plain = written(sampler(), model.denoiser(), start, task(2)).tokens
+    model.serving = replace(model.serving, fixed=True)
+    denoiser = model.denoiser()
+    assert denoiser is model.denoiser() and denoiser.block == 4
+    assert torch.equal(written(sampler(), denoiser, start, task(2)).tokens, plain)
+    whole = written(sampler().inner, denoiser, start, task(2)).tokens
+    assert not (whole == SIZE).any()
