@@ -224,3 +224,29 @@ def test_shipped_models(tmp_path):
         unmask.load(name, device="cpu").method.backbone.embedding.weight for name in (*pair, mean)
     )
     torch.testing.assert_close(middle, (a + b) / 2, atol=0.02, rtol=0)
+
+
+def test_files_in_parts_are_joined_again(tmp_path, monkeypatch):
+    from benchmarks.learning import smol
+
+    monkeypatch.setattr(smol, "PART", 7)
+    model, text = tmp_path / "model", tmp_path / "a.train.txt"
+    (model / "tokenizer").mkdir(parents=True)
+    contents = {
+        model / "weights": bytes(range(30)),
+        model / "tokenizer" / "t.json": b"",
+        text: b"x" * 14,
+    }
+    for file, content in contents.items():
+        file.write_bytes(content)
+    smol.pack([model, text], tmp_path / "parts")
+    assert max(part.stat().st_size for part in (tmp_path / "parts").iterdir()) == 7
+    first, second = tmp_path / "first", tmp_path / "second"
+    for number, part in enumerate(sorted((tmp_path / "parts").iterdir())):
+        folder = (first, second)[number % 2]
+        folder.mkdir(exist_ok=True)
+        part.rename(folder / part.name)
+    smol.join(first, tmp_path / "to")
+    smol.join(second, tmp_path / "to")
+    for file, content in contents.items():
+        assert (tmp_path / "to" / file.relative_to(tmp_path)).read_bytes() == content
