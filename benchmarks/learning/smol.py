@@ -6,9 +6,9 @@
     python benchmarks/learning smol measure MODEL --folder FOLDER --out OUT
 
 FOLDER holds wikipedia.train.txt.xz, wikipedia.valid.txt.xz and any other *.train.txt.xz; each source has a share of the
-rows by its size. `stage` runs `unmask train adapt`, measures the bounds of blocks of 4 and 16 tokens and of whole rows on
-all of wikipedia.valid, writes a row to OUT/smol.jsonl and the model, in 8 bits, to FOLDER/NAME-int8, from which the next
-stage starts. `measure` writes the row of a model without training; of an autoregressive one it is the exact likelihood.
+rows by its size. `stage` runs `unmask train adapt` and measures the bounds of blocks of 4 and 16 tokens and of whole rows
+on all of wikipedia.valid. It writes a row to OUT/smol.jsonl, and the model in 8 bits to FOLDER/NAME-int8, from which the
+next stage starts. `measure` writes the row of a model without training; of an autoregressive one it is the exact likelihood.
 """
 
 import argparse
