@@ -74,7 +74,7 @@ def execute(args: Namespace) -> None:
     config = fitted(args.recipe, args.overrides, say=None)
     machine = Machine(args.memory, args.rate, args.bandwidth, args.network)
     found = plan(config, args.gpus, machine, args.vocabulary)
-    if not torch.cuda.is_available():
+    if args.gpus == 1 and not torch.cuda.is_available():
         print(
             "this machine has no CUDA device: the plan is for GPUs such as an H200", file=sys.stderr
         )
