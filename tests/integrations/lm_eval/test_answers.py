@@ -84,6 +84,19 @@ def test_an_autoregressive_model_is_exact(left_to_right):
     assert total == pytest.approx(-whole - sum(frame), rel=1e-5)
 
 
+def test_shorter_rows_cost_less(model, left_to_right):
+    """Rows behind a continuation change nothing for an exact model, and are computed for a bound."""
+    exact = [answers(left_to_right, **some) for some in ({}, {"row_length": "20"})]
+    (long, _), (short, _) = (one.loglikelihood([("The cat", " sat.")])[0] for one in exact)
+    assert short == pytest.approx(long, rel=1e-5)
+    bound = answers(model, row_length=20)
+    assert (
+        bound.about["unmask_length"] == 20 and bound.loglikelihood([("The cat", " sat.")])[0][0] < 0
+    )
+    with pytest.raises(UnmaskError, match="row_length must be at most the model's 24 tokens"):
+        answers(model, row_length=25)
+
+
 def test_a_text_that_fills_a_row_has_the_likelihood_of_evaluate(model):
     """`unmask evaluate` also counts BOS and EOS.
     In the harness BOS is given and EOS is left out.
@@ -133,7 +146,7 @@ def test_a_context_that_is_too_long_loses_its_start_with_one_warning(either, cap
     assert found[0] == found[2]
     assert found[0][0] == pytest.approx(one.scorer.log_p([tail])[0], rel=1e-6)
     (record,) = caplog.records
-    assert record.getMessage().startswith("2 of 3 requests are longer than the model's 24 tokens")
+    assert record.getMessage().startswith("2 of 3 requests are longer than rows of 24 tokens")
 
 
 def test_a_continuation_longer_than_a_row_is_the_sum_of_its_windows(either):

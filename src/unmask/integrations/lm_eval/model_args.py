@@ -22,6 +22,7 @@ class Options:
     compile: bool = False
     batch_size: str = str(DEFAULT_BATCH)  # rows of one pass of the network, or auto
     max_batch_size: int = DEFAULT_BATCH  # rows of batch_size auto
+    row_length: int | None = None  # tokens of a row of a likelihood; None: the model's length
     draws: int = 32  # noise draws per row
     seed: int = 0
     estimator: str | None = None

@@ -39,9 +39,14 @@ class RequestRunner:
         self.model, self.options = model, options
         v = model.tokenizer.vocabulary
         special = {v.bos_id, v.pad_id, *model.tokenizer.labels.values()} - {None, v.eos_id}
+        self._length = checked("row_length", options.row_length or model.length, 8)
+        if self._length > model.length:
+            raise UnmaskError(
+                f"row_length must be at most the model's {model.length} tokens, not {self._length}"
+            )
         self.scorer = Scorer(
             model.method,
-            model.length,
+            self._length,
             draws=options.draws,
             seed=options.seed,
             batch=checked("batch_size", options.batch),
@@ -54,7 +59,7 @@ class RequestRunner:
         canvas, lead = [*self._first, v.mask_id], len(self._first)
         check_request(model, FillRequest([canvas], lead, [lead], True, 1), sampling)
         # the last position of a row is reserved for EOS
-        self._room = model.length - lead - (v.eos_id is not None)
+        self._room = self._length - lead - (v.eos_id is not None)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -63,7 +68,7 @@ class RequestRunner:
         return {
             "unmask_likelihood": f"{CERTIFICATES[estimator.certificate]}, {estimator.of}",
             "unmask_draws": self.scorer.draws,
-            "unmask_length": self.model.length,
+            "unmask_length": self._length,
         }
 
     def loglikelihood(
@@ -75,7 +80,7 @@ class RequestRunner:
             ids, start = self._split(context, continuation)
             split.append(list(windows(self._first, ids, start, self._room)))
             cut += len(ids) > self._room
-        self._warn_of_cuts(cut, len(requests))
+        _warn_of_cuts(cut, len(requests), self._length)
         rows = [row for parts in split for row in parts]
         log_p = dict(zip(rows, self.scorer.log_p(rows, progress), strict=True))
         greedy = dict(zip(rows, self.scorer.greedy(rows), strict=True))
@@ -117,7 +122,7 @@ class RequestRunner:
             repeats[content] += 1
             options = decoding(self._decoding, self.options.sampling, task)
             jobs.append(_Generation(given, length, max_new, seed, cut, options, _stops(task)))
-        self._warn_of_cuts(sum(job.cut for job in jobs), len(jobs))
+        _warn_of_cuts(sum(job.cut for job in jobs), len(jobs), self.model.length)
         texts: dict[int, str] = {}
         by_kind = sorted(range(len(jobs)), key=lambda i: jobs[i].kind)
         for _, group in groupby(by_kind, key=lambda i: jobs[i].kind):
@@ -177,16 +182,6 @@ class RequestRunner:
             for job, result in zip(jobs, results, strict=True)
         ]
 
-    def _warn_of_cuts(self, cut: int, total: int) -> None:
-        if cut:
-            _log.warning(
-                "%d of %d requests are longer than the model's %d tokens: the start of their "
-                "contexts is cut",
-                cut,
-                total,
-                self.model.length,
-            )
-
 
 @dataclass(frozen=True)
 class _Generation:
@@ -215,3 +210,13 @@ class _Generation:
 def _stops(task: Mapping[str, Any]) -> tuple[str, ...]:
     until = task.get("until") or ()
     return tuple(stop for stop in ([until] if isinstance(until, str) else until) if stop)
+
+
+def _warn_of_cuts(cut: int, total: int, length: int) -> None:
+    if cut:
+        _log.warning(
+            "%d of %d requests are longer than rows of %d tokens: the start of their contexts is cut",
+            cut,
+            total,
+            length,
+        )
