@@ -396,8 +396,8 @@ def test_the_job_of_a_disconnected_client_ends(models):
         assert server.until_idle()
         assert server.engine.counts.passes < passes + 600
         passes = server.engine.counts.passes
-        time.sleep(0.2)
-        assert server.engine.counts.passes == passes
+        time.sleep(0.5)
+        assert server.engine.counts.passes <= passes + 1  # a place is free before its pass ends
 
 
 def test_a_client_that_does_not_read_is_disconnected(models):
