@@ -1,7 +1,7 @@
 """Compiles random patterns and schemas: none may exceed its budget, and no accepted text may be wrong.
 
-    python benchmarks/reliability/constraint_budget.py --cases 5000 --out constraint_cases.jsonl
-    python benchmarks/reliability/constraint_budget.py --attacks --out constraint_attacks.jsonl
+    python benchmarks/reliability constraint_budget --cases 5000 --out constraint_cases.jsonl
+    python benchmarks/reliability constraint_budget --attacks --out constraint_attacks.jsonl
 
 Each case is compiled for the vocabulary of `stories`. The script prints one JSON line with its processor seconds and the
 growth of the memory. Texts from random walks through the automaton, and changed ones, must match by `re` and `jsonschema`.
@@ -26,9 +26,9 @@ from typing import Any
 
 import jsonschema_rs
 import numpy as np
-from constraint_cases import KINDS, pattern, schema
 
 import unmask
+from benchmarks.reliability.constraint_cases import KINDS, pattern, schema
 from unmask.constraints.byte_automaton import ByteMachine
 from unmask.constraints.compiled import compile_constraint
 from unmask.constraints.constraint import Constraint
@@ -244,7 +244,13 @@ def attack(name: str) -> dict[str, Any]:
 def attacks() -> Iterator[dict[str, Any]]:
     """Runs each attack in a process of its own, with limits."""
     for name in ATTACKS:
-        command = [sys.executable, __file__, "--attack", name]
+        command = [
+            sys.executable,
+            str(Path(__file__).parent),
+            "constraint_budget",
+            "--attack",
+            name,
+        ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_limited)
         output, _ = process.communicate()
         limited = {"attack": name, "outcome": f"ended after {LIMIT_SECONDS} processor seconds or {LIMIT_BYTES >> 30} GiB"}  # fmt: skip

@@ -1,6 +1,6 @@
 """Clients that send the worst requests beside ordinary clients: latency, memory, recovery, and the end.
 
-    python benchmarks/reliability/worst_clients.py --seconds 60 --clients 64 --out worst_clients.jsonl
+    python benchmarks/reliability worst_clients --seconds 60 --clients 64 --out worst_clients.jsonl
 
 Starts `unmask serve`. First each candidate pattern is sent alone; the slowest accepted one is the worst. Then a row of
 ordinary clients alone, and a row beside attackers. Half of the attackers send the worst accepted pattern with another
