@@ -10,11 +10,11 @@ import textwrap
 import zipfile
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import ClassVar
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hub_dataset import HubDataset
 
 from unmask.data.documents.fields import Fields
 from unmask.data.documents.read_errors import ReadErrors
@@ -211,23 +211,6 @@ def test_json_lines(tmp_path):
     assert documents(path, text_field="t") == ["x", "y"]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{'text': 1}", r"a.jsonl:2 is not JSON"),
-        ("[" * 100_000, r"a.jsonl:2 is not JSON"),
-        ('{"body": "x", "id": 1}', r"a.jsonl:2 has no field 'text'; it has body, id: set data"),
-        ('"x"', r"a.jsonl:2 has no field 'text'; it is no JSON object"),
-        ('{"text": 7}', r"a.jsonl:2: field 'text' is int, not text"),
-        ('{"text": "\\ud800"}', r"a.jsonl:2: field 'text' holds a lone surrogate"),
-    ],
-)
-def test_bad_json_lines(tmp_path, line, message):
-    path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{line}\n')
-    with pytest.raises(UnmaskError, match=message):
-        documents(path)
-
-
 def test_parquet_files_are_read(tmp_path):
     path = parquet(tmp_path / "a.parquet", text=["a", None, "b"], id=[1, 2, 3])
     assert documents(path) == ["a", "b"]
@@ -303,14 +286,6 @@ def test_standard_input_errors(monkeypatch):
             documents("-")
 
 
-class FakeDataset(list):
-    column_names = ("text", "title")
-    features: ClassVar = {"text": "string", "title": "string"}
-
-    def select_columns(self, names):
-        return [{name: row[name] for name in names} for row in self]
-
-
 @pytest.mark.parametrize(
     ("source", "asked"),
     [
@@ -323,7 +298,7 @@ class FakeDataset(list):
 def test_datasets_of_the_hub(put_datasets, source, asked):
     def load_dataset(path, name, split):
         assert (path, name, split) == asked
-        return FakeDataset([{"text": "a", "title": "t"}, {"text": None, "title": "u"}])
+        return HubDataset([{"text": "a", "title": "t"}, {"text": None, "title": "u"}])
 
     put_datasets(load_dataset)
     assert documents(source) == ["a"]
@@ -337,7 +312,7 @@ def test_an_unreachable_hub_is_not_waited_for(monkeypatch, put_datasets):
 
     def load_dataset(path, name, split):
         modes.append(sys.modules["datasets"].config.HF_HUB_OFFLINE)
-        return FakeDataset([{"text": "a"}])
+        return HubDataset([{"text": "a"}])
 
     def nowhere(*address):
         raise OSError("Name or service not known")

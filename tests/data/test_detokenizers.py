@@ -157,17 +157,6 @@ def test_text_is_detokenized_before_it_is_tokenised(tmp_path):
     assert ours.tokenizer.decode(text[range(1)][0][0]) == "it is n't a 's"
 
 
-def test_each_detokenizer_has_its_own_cache(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("it is n't so")
-    config = DataConfig(train=str(path), packing="split", length=32)
-    tokenizer = load_data(DataConfig(tokenizer=TokenizerConfig("bytes"))).tokenizer
-    plain = rows_from(str(path), tokenizer, config)
-    assert plain.bytes == 12
-    assert rows_from(str(path), tokenizer, replace(config, detokenizer="ptb")).bytes == 11
-    assert rows_from(str(path), tokenizer, config).bytes == 12
-
-
 def test_classes_survive(tmp_path):
     path = tmp_path / "a.jsonl"
     records = ({"text": f"is n't {i}", "kind": "ab"[i % 2]} for i in range(20))

@@ -9,6 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from hub_dataset import HubDataset
 
 import unmask
 from unmask.config.run_config import resolve
@@ -86,22 +87,12 @@ def test_invalid_classes_are_refused(record, message, tmp_path):
         labelled(path)
 
 
-class FakeDataset(list):
-    column_names = ("text", "kind")
-
-    def __init__(self, rows, kind):
-        super().__init__({"text": text, "kind": value} for text, value in rows)
-        self.features = {"text": "string", "kind": kind}
-
-    def select_columns(self, names):
-        return [{name: row[name] for name in names} for row in self]
-
-
 def test_labels_of_datasets_by_name_and_in_the_digest(put_datasets):
     names = SimpleNamespace(names=["neg", "pos"])
 
     def opened(rows, kind):
-        put_datasets(lambda *_, **__: FakeDataset(rows, kind))
+        records = [{"text": text, "kind": value} for text, value in rows]
+        put_datasets(lambda *_, **__: HubDataset(records, kind=kind))
         return labelled("hf:a/b"), open_corpus("hf:a/b", READING).digest
 
     rows, digest = opened([("x", 1), ("y", 0), ("z", -1), ("u", None)], names)

@@ -106,6 +106,7 @@ def test_a_moved_corpus_hits_the_cache(config, corpus, tmp_path, monkeypatch):
         {"packing": "pad"},
         {"separator": "line"},
         {"text_field": "body"},
+        {"detokenizer": "ptb"},
         {"holdout": 0.2},
         {"tokenizer": TokenizerConfig("text8")},
         {"valid": "builtin:pydoc"},

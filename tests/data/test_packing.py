@@ -1,11 +1,16 @@
+"""Documents become rows in every way of packing."""
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unmask.data.data_config import DataConfig
+from unmask.data.load import first_rows, rows_from
 from unmask.data.rows import encode as blocks
-from unmask.data.rows.packing import pack
+from unmask.data.rows.packing import best_fit, pack
 from unmask.data.rows.row_counts import Totals
+from unmask.data.sources.corpus import Corpus
 from unmask.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from unmask.errors import UnmaskError
 
@@ -13,9 +18,9 @@ BYTES = ByteTokenizer()
 V = BYTES.vocabulary
 
 
-def packed(documents, length, mode, tokenizer=BYTES):
+def packed(documents, length, mode, tokenizer=BYTES, limit=None):
     totals = Totals()
-    table = np.concatenate(list(pack(documents, tokenizer, length, mode, totals)))
+    table = np.concatenate(list(pack(documents, tokenizer, length, mode, totals, limit)))
     assert (totals.rows, totals.tokens) == (len(table), table[:, 0].sum())
     return table, totals
 
@@ -76,7 +81,10 @@ def reference_wrap(documents, length):
     return [[V.bos_id, *chunk, V.eos_id] for chunk in chunks if len(chunk) == body]
 
 
-DOCUMENTS = st.lists(st.text("ab cdé", min_size=1, max_size=12), min_size=1, max_size=12)
+PLAIN, DOCUMENTS = (
+    st.lists(st.text(letters, min_size=1, max_size=12), min_size=1, max_size=12)
+    for letters in ("ab cd", "ab cdé")
+)
 
 
 @given(DOCUMENTS, st.integers(3, 9), st.integers(1, 20), st.integers(1, 20))
@@ -149,3 +157,122 @@ def test_too_short_for_a_row():
 def test_characters_beyond_ascii_are_counted_in_bytes_too():
     _, totals = packed(["日本語日本語"], 5, "wrap", CharacterTokenizer("日本語"))
     assert (totals.characters, totals.bytes) == (6, 18)
+
+
+# Rows without EOS between documents, and limits
+
+
+def test_join_by_hand():
+    table, totals = packed(["abc", "de", "fgh"], 5, "join")
+    bos, eos = V.bos_id, V.eos_id
+    a, b, c, d, e, f = b"abcdef"
+    # Stream: a b c | d e f | g h, the last two left over.
+    assert table.tolist() == [[5, bos, a, b, c, eos], [5, bos, d, e, f, eos]]
+    assert (totals.bytes, totals.characters) == (6, 6)
+
+
+@given(PLAIN, st.integers(3, 9))
+def test_joined_rows_are_the_text_cut_into_pieces(documents, length):
+    stream, body = "".join(documents).encode(), length - 2
+    pieces = [stream[i : i + body] for i in range(0, len(stream) - body + 1, body)]
+    if not pieces:
+        with pytest.raises(UnmaskError, match=r"set data.packing to split or pad instead of join"):
+            packed(documents, length, "join")
+        return
+    table, totals = packed(documents, length, "join")
+    assert table[:, 1:].tolist() == [[V.bos_id, *piece, V.eos_id] for piece in pieces]
+    assert totals.bytes == len(pieces) * body
+
+
+@pytest.mark.parametrize("mode", ["join", "wrap"])
+@given(documents=PLAIN, length=st.integers(3, 9), limit=st.integers(1, 9), block=st.integers(1, 5))
+def test_a_limit_gives_the_first_rows_and_counts_them_only(mode, documents, length, limit, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "_TEXTS", block)
+        try:
+            table, totals = packed(documents, length, mode)
+        except UnmaskError:
+            return
+        first, covered = packed(documents, length, mode, limit=limit)
+    assert first.tolist() == table[:limit].tolist()
+    text = bytes(token for row in first[:, 2:-1].tolist() for token in row if token != V.eos_id)
+    assert (covered.bytes, covered.characters) == (len(text), len(text))
+    assert covered.bytes <= totals.bytes
+
+
+def test_a_limit_reads_no_more_text_than_its_rows_need(monkeypatch):
+    monkeypatch.setattr(blocks, "_TEXTS", 2)
+    taken = []
+
+    def read():
+        for number in range(100):
+            taken.append(number)
+            yield "abcd"
+
+    rows = first_rows(Corpus("x", read, str), BYTES, DataConfig(packing="join", length=6), 3)
+    assert len(rows) == 3
+    assert len(taken) == 4
+
+
+def test_an_opened_corpus_is_cached_by_its_digest(tmp_path):
+    config = DataConfig(packing="join", length=6, cache=str(tmp_path))
+    rows_from(Corpus("x", lambda: iter(["abcd"]), lambda: "one"), BYTES, config)
+    unread = Corpus("x", lambda: pytest.fail("read again"), lambda: "one")
+    assert rows_from(unread, BYTES, config).bytes == 4
+
+
+def test_a_class_needs_a_row_that_begins_with_its_document():
+    with pytest.raises(UnmaskError, match="label_field needs one document per row"):
+        DataConfig(packing="join", label_field="kind")
+
+
+# Rows that hold whole documents
+
+
+@given(st.lists(st.integers(1, 9), max_size=40))
+def test_every_item_once_and_no_bin_too_full(sizes):
+    bins = best_fit(sizes, 9)
+    assert sorted(item for members in bins for item in members) == list(range(len(sizes)))
+    assert all(0 < sum(sizes[item] for item in members) <= 9 for members in bins)
+    # no two bins fit into one
+    filled = sorted(sum(sizes[item] for item in members) for members in bins)
+    assert len(filled) < 2 or filled[0] + filled[1] > 9
+
+
+def test_the_fullest_bin_with_room_is_taken():
+    assert best_fit([5, 7, 3], 10) == [[0], [1, 2]]
+    assert best_fit([7, 5, 3], 10) == [[0, 2], [1]]
+    assert best_fit([9, 1], 10) == [[0, 1]]
+
+
+def test_fit_by_hand():
+    table, totals = packed(["abcd", "e", "fghijkpq", "n"], 7, "fit")
+    bos, eos, pad = V.bos_id, V.eos_id, V.pad_id
+    a, b, c, d, e, f, g, h, i, j, k, n, p, q = b"abcdefghijknpq"
+    assert table.tolist() == [
+        [6, bos, a, b, c, d, eos, pad],
+        [6, bos, e, eos, p, q, eos, pad],
+        [7, bos, f, g, h, i, j, k],
+        [3, bos, n, eos, pad, pad, pad, pad],
+    ]
+    assert (totals.tokens, totals.bytes, totals.characters) == (22, 14, 14)
+
+
+@given(st.lists(st.text("ab é", min_size=1, max_size=12), min_size=1), st.integers(3, 9))
+def test_fit_leaves_nothing_out(documents, length):
+    table, totals = packed(documents, length, "fit")
+    assert totals.characters == sum(map(len, documents))
+    assert (table[:, 1] == V.bos_id).all()
+    rows = [row[2 : 1 + row[0]] for row in table]
+    assert sum(int((row == V.eos_id).sum()) for row in rows) == len(documents)
+    content = sorted(byte for row in rows for byte in row.tolist() if byte != V.eos_id)
+    assert bytes(content) == bytes(sorted("".join(documents).encode()))
+    short = {text for text in documents if len(text.encode()) < length - 1}
+    whole = {bytes(part).decode(errors="replace") for row in rows for part in _parts(row)}
+    assert short <= whole
+
+
+def _parts(row):
+    """The documents of a row."""
+    ends = np.flatnonzero(row == V.eos_id)
+    return [part[part != V.eos_id].tolist() for part in np.split(row, ends + 1)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hub_dataset import HubDataset
 
 from unmask.data.data_config import DataConfig
 from unmask.data.documents.pairs import Pair
@@ -268,14 +269,7 @@ def test_held_out_pairs_are_those_that_are_not_trained_on(tmp_path):
 
 def test_another_source_changes_the_digest_of_a_hub_dataset(put_datasets):
     sides = {"de": "Hund", "en": "dog"}
-
-    class Dataset(list):
-        column_names, features = ["de", "en"], {}
-
-        def select_columns(self, columns):
-            return [dict(row) for row in self]
-
-    put_datasets(lambda *_, **__: Dataset([sides]))
+    put_datasets(lambda *_, **__: HubDataset([sides]))
 
     def given() -> int:
         return int(load_data(paired("hf:a/b")).train.given([0]).sum())

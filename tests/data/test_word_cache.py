@@ -16,70 +16,12 @@ from unmask.data.tokenizers.subwords import SubwordTokenizer, byte_level, train_
 from unmask.data.tokenizers.word_cache import WordCache, cuttable
 from unmask.errors import UnmaskError
 
-PARTS = [
-    *(
-        "the",
-        "cat",
-        "s",
-        "don't",
-        "'s",
-        "'ll",
-        "'",
-        "I'VE",
-        "x'y",
-        "3rd",
-        "1,000.5",
-        "²",
-        "½",
-        "_a_",
-    ),
-    *(
-        " ",
-        "  ",
-        "   ",
-        "\n",
-        "\n\n",
-        "\t",
-        "\r\n",
-        "\x0b",
-        "\x1c",
-        "\x1f",
-        "\x85",
-        "\xa0",
-        "\u2003",
-    ),
-    *("\u2028", "\u3000", "\u200b", "\u180e", "\ufeff", "\x00", "\x01", "\x7f", "\ufffd", "\xad"),
-    *(
-        ".",
-        "...",
-        "(",
-        '"',
-        "!?",
-        "<|endoftext|>",
-        "[MASK]",
-        "[",
-        "]",
-        "</s>",
-        "https://a.b/c?d=e&f",
-    ),
-    *(
-        "é",
-        "e\u0301",
-        "\u0301",
-        "ß",
-        "İ",
-        "Σ",
-        "ǆ",
-        "日本",
-        "한",
-        "ा",
-        "א",
-        "😀",
-        "👩‍👩‍👧",
-        "𝒳",
-        "٣",
-    ),
-]
+WORDS = "the cat s don't 's 'll ' I'VE x'y 3rd 1,000.5 ² ½ _a_"
+MARKS = '. ... ( " !? <|endoftext|> [MASK] [ ] </s> https://a.b/c?d=e&f'
+BEYOND_ASCII = "é e\u0301 \u0301 ß İ Σ ǆ 日本 한 ा א 😀 👩‍👩‍👧 𝒳 ٣"
+SPACES = [*"\n\t\x0b\x1c\x1f\x85\xa0\u2003\u2028\u3000", " ", "  ", "   ", "\n\n", "\r\n"]
+UNSEEN = "\u200b\u180e\ufeff\x00\x01\x7f\ufffd\xad"
+PARTS = [*WORDS.split(" "), *SPACES, *UNSEEN, *MARKS.split(" "), *BEYOND_ASCII.split(" ")]
 TEXT = st.lists(
     st.sampled_from(PARTS) | st.text(st.characters(codec="utf-8"), max_size=3), max_size=25
 ).map("".join)

@@ -12,9 +12,9 @@ import lzma
 import os
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
+from hub_dataset import HubDataset
 from tokenizers import models
 
 from unmask.data.data_config import DataConfig
@@ -151,17 +151,6 @@ def test_from_a_folder(tmp_path, name, file, content, records, stream):
     assert rows.characters == len(stream[: len(stream) // 8 * 8].replace(EOS, ""))
 
 
-class FakeDataset(list):
-    features: ClassVar = {}
-
-    @property
-    def column_names(self):
-        return list(self[0])
-
-    def select_columns(self, names):
-        return [{name: row[name] for name in names} for row in self]
-
-
 @pytest.mark.parametrize(
     ("name", "file", "content", "records", "stream"), [row for row in BY_HAND if row[3]]
 )
@@ -174,7 +163,7 @@ def test_from_the_hub(put_datasets, name, file, content, records, stream):
         asked = (None, hub.config) if hub.converted else (hub.config or None, None)
         assert (config, data_dir) == asked
         assert revision == ("refs/convert/parquet" if hub.converted else None)
-        return FakeDataset([{**record, "other": 1} for record in records])
+        return HubDataset([{**record, "other": 1} for record in records])
 
     put_datasets(load_dataset)
     corpus, note = find(zero_shot_set(name), None)
