@@ -5,6 +5,7 @@ import json
 import random
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,16 +138,14 @@ def test_an_order_may_be_given_position_by_position(capsys):
 
 def test_one_draw_of_one_row_has_no_error_to_halve(capsys):
     one = ("run", "--data", "byte.txt", "--packing", "split", "--draws")
-    assert "to halve the error │ 8 draws" in shown(capsys, *one, "2")
+    two = shown(capsys, *one, "2")
+    assert "to halve the error │ 8 draws" in two and "99% interval │ too few draws" in two
     out = shown(capsys, *one, "1")
     assert "± ?" in out and "halve" not in out and "interval" not in out
     assert re.search(r"error over texts *│ unknown: the text is one row", out)
     several = shown(capsys, "run", "--data", "text.txt", "--draws", "1")
-    first = r"perplexity at most \S+ per word; a unigram model of its tokens has \S+ \(lower is better\)"
+    first = r"\S+ bits per byte at most on text.txt; a unigram model of its tokens has \S+ \(lower is better\)"
     assert re.match(first, several)
-    Path("letters.txt").write_text(64 * "ACGT")
-    letters = shown(capsys, "run", "--data", "letters.txt", "--draws", "1")
-    assert re.match(first.replace("word", "token"), letters)
     assert re.search(r"error over texts *│ ± [0-9.]+ nats per token", several)
 
 
@@ -155,6 +154,26 @@ def test_a_shipped_model_is_measured_beside_its_autoregressive_twin(capsys):
     beside = measured(capsys, "stories", "--data", "text.txt", "--draws", "1")
     assert (beside["twin"], beside["twin_nats"]) == ("stories-ar", pytest.approx(own["nats"]))
     assert "twin" not in own
+
+
+def test_a_fine_tune_is_measured_beside_its_start(capsys, tmp_path):
+    stories = unmask.load("stories")
+    config = replace(stories.config, init_from="stories")
+    with torch.no_grad():  # other weights, as after a training
+        stories.method.backbone.get_parameter("norm.weight").mul_(1.01)
+    replace(stories, config=config, attachments={}).save(tmp_path / "tuned")
+    before = measured(capsys, "stories", "--data", "text.txt", "--draws", "1")
+    after = measured(capsys, str(tmp_path / "tuned"), "--data", "text.txt", "--draws", "1")
+    assert (after["start"], after["start_nats"]) == ("stories", pytest.approx(before["nats"]))
+    assert "twin" not in after and after["nats"] != before["nats"]
+
+
+def test_evaluate_and_report_have_the_same_numbers(capsys):
+    assert main(["report", "run", "--json"]) == 0
+    reported = json.loads(capsys.readouterr().out)["bound"]
+    evaluated = measured(capsys, "run")
+    for figure in ("nats", "error", "tokens", "draws", "bits_per_byte"):
+        assert reported[figure] == evaluated[figure], figure
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,8 @@ class Bound:
         if self.error:
             low, high = self.perplexity_interval
             error = f" ± {self.perplexity_error:.2f} (99%: {low:.2f} to {high:.2f})"
+            if self.freedom < FEWEST:
+                error = " ± ? (too few draws for an interval)"
         what = f"{CERTIFICATES.get(self.certificate, self.certificate)}, {self.of}".rstrip(", ")
         return f"{kind} {sign}{self.perplexity:.2f}{error} per token; {what}"
 

@@ -25,9 +25,11 @@ from unmask.likelihood.schedule_variance import Spread, variance_by_schedule
 from unmask.methods.method import METHODS
 from unmask.model import Model, load
 from unmask.options import check_options, option
+from unmask.training.logs.progress import MeasureProgress
 
 FILE = "measurements.jsonl"
 STEPS = (10, 20, 50, 100, 200, 500, 1000, 0)  # Table 11's T; 0 is continuous time
+CURVE_ROWS = 64  # rows of a point of a curve, unless they are given
 COMPARED = ("loglinear", "cosine", "cosine_squared", "linear")  # the paper's schedules
 
 Record = Mapping[str, Any]
@@ -35,16 +37,29 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Budget:
-    """The size of a measurement: rows of the validation text and noise draws per row."""
+    """The size of a measurement: rows of the validation text and noise draws per row.
 
-    rows: int = 64  # the first rows; 0 = all
-    draws: int = option(4, ge=2)  # the spread of the draws gives the error
+    By default the bound is that of `unmask evaluate`: all rows and its draws. Curves take fewer rows.
+    """
+
+    rows: int | None = None  # the first rows; 0 = all; None = all for the bound, 64 for curves
+    draws: int = option(8, ge=2)  # the spread of the draws gives the error
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.rows != 0 and self.rows < 2:
+        if self.rows not in (0, None) and self.rows < 2:
             raise UnmaskError(f"rows must be 0 (all), or 2 or more, not {self.rows}")
         check_options(self)
+
+    @property
+    def bound_rows(self) -> int:
+        """Rows of the bound; 0 = all."""
+        return self.rows or 0
+
+    @property
+    def curve_rows(self) -> int:
+        """Rows of a point of a curve; 0 = all."""
+        return CURVE_ROWS if self.rows is None else self.rows
 
 
 @dataclass(frozen=True)
@@ -119,10 +134,11 @@ class Measuring:
         self.measures = measures and budget is not None
         self.device, self.say = device, say
         self._lines = JsonLines(run / FILE)
+        self._hashes: dict[int, Record] = {}  # of the first rows, by their number
 
     def bound(self) -> Point | None:
         """The bound of the run's method; None if it is not cached and may not be measured."""
-        return self._point(None)
+        return self._point(None, self.budget.bound_rows if self.budget else 0)
 
     def by_steps(self, steps: Sequence[int] = STEPS) -> list[Point]:
         """The bounds in T steps of a method in continuous time (Table 11);
@@ -130,8 +146,11 @@ class Measuring:
         """
         if getattr(self.config.method.config, "steps", None) != 0:
             return []
-        shared, own = self._shared_point, self._point
-        found = [shared(T) if self._shares_draws(T) else own(T or None) for T in steps]
+        rows = self.budget.curve_rows if self.budget else 0
+        found = [
+            self._shared_point(T) if self._shares_draws(T) else self._point(T or None, rows)
+            for T in steps
+        ]
         return [point for point in found if point is not None]
 
     def schedules(self, names: Sequence[str] = COMPARED) -> dict[str, Spread]:
@@ -147,7 +166,9 @@ class Measuring:
         if written:
             return [str(text) for text in written[-1]["samples"]]
         seed = self.budget.seed if self.budget else 0
-        settings = {"n": n, "seed": seed, **(self._text_hash if self.config.data.paired else {})}
+        rows = self.budget.bound_rows if self.budget else 0
+        text = self._text_hash(rows) if self.config.data.paired else {}
+        settings = {"n": n, "seed": seed, **text}
         found = self._cached("samples", {}, settings, lambda: {"texts": self._texts(n, seed)})
         return found["texts"] if found else []
 
@@ -172,36 +193,44 @@ class Measuring:
     def _data(self) -> Data:
         return load_data(self.config.data, load_tokenizer(self.run / "tokenizer"))
 
-    @cached_property
-    def _rows(self) -> FirstRows:
-        assert self.budget is not None
-        return FirstRows(self._data.valid, self.budget.rows)
+    def _rows(self, count: int) -> FirstRows:
+        """The first rows of the validation text; all if `count` is 0."""
+        return FirstRows(self._data.valid, count)
 
-    @cached_property
-    def _text_hash(self) -> Record:
-        """The fingerprint of the measured rows; empty if they cannot be read."""
+    def _text_hash(self, count: int) -> Record:
+        """The fingerprint of the first rows; empty if they cannot be read."""
         if self.budget is None or self.weights is None:
             return {}
-        try:
-            return {"text": self._rows.fingerprint()}
-        except UnmaskError as error:
-            if self.measures:
-                self.say(f"{self.run}: {error}; cached measurements are assumed to be of this text")
-            return {}
+        if count not in self._hashes:
+            self._hashes[count] = {}
+            try:
+                self._hashes[count] = {"text": self._rows(count).fingerprint()}
+            except UnmaskError as error:
+                if self.measures:
+                    self.say(
+                        f"{self.run}: {error}; cached measurements are assumed to be of this text"
+                    )
+        return self._hashes[count]
 
-    def _point(self, steps: int | None) -> Point | None:
-        """The bound in `steps` steps, or the method's own bound if `steps` is None."""
+    def _progress(self) -> MeasureProgress:
+        return MeasureProgress("measured", self.say)
+
+    def _point(self, steps: int | None, count: int) -> Point | None:
+        """The bound of `count` rows in `steps` steps; the method's own bound if `steps` is None."""
         own = getattr(self.config.method.config, "steps", 0)
 
         def measure() -> Record:
             assert self.budget is not None
             model, draws, seed = self._model, self.budget.draws, self.budget.seed
+            rows, progress = self._rows(count), self._progress()
             with model.method.arithmetic():
-                bound = likelihood(model.method, self._rows, draws=draws, seed=seed, steps=steps)
+                bound = likelihood(
+                    model.method, rows, draws=draws, seed=seed, steps=steps, progress=progress
+                )
             names = {field.name for field in fields(Point)} - {"steps", "by_draw"}
             return {"steps": steps or own, **{name: getattr(bound, name) for name in names}}
 
-        found = self._cached("bound", {"steps": steps}, self._settings(), measure)
+        found = self._cached("bound", {"steps": steps}, self._settings(count), measure)
         return Point(**found) if found else None
 
     def _shared_point(self, steps: int) -> Point | None:
@@ -217,7 +246,7 @@ class Measuring:
                 own |= {"error": error, "freedom": len(nats) - 1.0}
             return {**asdict(bound), **own, "bits_per_byte": bound.bits_per_byte * scale}
 
-        found = self._cached("curve", {"T": steps}, self._settings(), measure)
+        found = self._cached("curve", {"T": steps}, self._curve_settings(), measure)
         return Point(**found) if found else None
 
     def _shares_draws(self, steps: int) -> bool:
@@ -228,29 +257,30 @@ class Measuring:
 
     @cached_property
     def _continuous(self) -> Point:
-        point = self.bound()
-        assert point is not None  # only called by a measurement, which has a budget
+        assert self.budget is not None
+        point = self._point(None, self.budget.curve_rows)
+        assert point is not None  # only called by a measurement
         return point
 
     @cached_property
     def _curve(self) -> dict[int, Tensor]:
         """Nats of each group of draws by T, for all points that share their draws, in one pass."""
         assert self.budget is not None
-        method, draws, seed = self._model.method, self.budget.draws, self.budget.seed
+        method, budget = self._model.method, self.budget
+        rows, steps = self._rows(budget.curve_rows), [T for T in STEPS if self._shares_draws(T)]
         with method.arithmetic():
-            steps = [T for T in STEPS if self._shares_draws(T)]
-            return nats_by_steps(method, self._rows, steps, draws=draws, seed=seed)
+            return nats_by_steps(method, rows, steps, draws=budget.draws, seed=budget.seed)
 
     def _schedule(self, name: str) -> Spread | None:
         def measure() -> Record:
             assert self.budget is not None
             method, draws, seed = self._model.method, self.budget.draws, self.budget.seed
-            schedules = {name: SCHEDULES.build(name)}
+            rows, schedules = self._rows(self.budget.curve_rows), {name: SCHEDULES.build(name)}
             with method.arithmetic():
-                found = variance_by_schedule(method, self._rows, schedules, draws=draws, seed=seed)
+                found = variance_by_schedule(method, rows, schedules, draws=draws, seed=seed)
             return asdict(found[name])
 
-        found = self._cached("schedule", {"schedule": name}, self._settings(), measure)
+        found = self._cached("schedule", {"schedule": name}, self._curve_settings(), measure)
         return Spread(**found) if found else None
 
     def _texts(self, n: int, seed: int) -> list[str]:
@@ -261,11 +291,17 @@ class Measuring:
         targets = self._model.generate(sources, seed=seed)
         return [f"{source} → {target}" for source, target in zip(sources, targets, strict=True)]
 
-    def _settings(self) -> Record:
+    def _curve_settings(self) -> Record:
+        return self._settings(self.budget.curve_rows if self.budget else 0)
+
+    def _settings(self, count: int) -> Record:
         """The settings of a measurement: validation text, rows, draws and seed, for the cache."""
-        data = self.config.data
+        data, budget = self.config.data, self.budget
         source = {"valid": data.valid or f"{data.holdout:g} of {data.trained_on}"}
-        return {**source, **self._text_hash, **(asdict(self.budget) if self.budget else {})}
+        if budget is None:
+            return source
+        own = {"rows": count, "draws": budget.draws, "seed": budget.seed}
+        return {**source, **self._text_hash(count), **own}
 
     def _cached(
         self, kind: str, what: Record, settings: Record, measure: Callable[[], Record]
@@ -283,7 +319,9 @@ class Measuring:
         key = {"kind": kind, "weights": self.weights, **what}
         own = [record for record in self._lines.read() if key.items() <= record.items()]
         if self.budget is not None:
-            own = [record for record in own if settings.items() <= record["settings"].items()]
+            # the hash of known rows includes their number
+            wanted = {k: v for k, v in settings.items() if k != "rows" or "text" not in settings}
+            own = [record for record in own if wanted.items() <= record["settings"].items()]
         if own:
             return _infinity_for_null(own[-1]["result"])
         if not self.measures or self.weights is None:

@@ -166,9 +166,9 @@ def test_the_numbers_of_the_page_are_those_measured(page, measured):
     own = likelihood(model.method, rows, draws=DRAWS)
     byte = with_error(own.bits_per_byte, own.bits_per_byte_error)
     assert page.tables["Final bound"][1][1:4] == [
+        f"≈ {byte}" if own.text_estimated else f"≤ {byte}",
         f"≤ {with_error(own.perplexity, own.perplexity_error)}",
         f"≤ {with_error(own.nats, own.error)}",
-        f"≈ {byte}" if own.text_estimated else f"≤ {byte}",
     ]
     assert "±" in byte
     by_steps = {row[0]: row[1] for row in page.tables["Perplexity by T"][1:]}

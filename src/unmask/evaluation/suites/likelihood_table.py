@@ -1,7 +1,8 @@
 """A likelihood in words and as the lines of its table."""
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from unmask.likelihood.figure_text import digits, with_error
 
@@ -9,32 +10,43 @@ if TYPE_CHECKING:
     from unmask.likelihood.bound import Bound
     from unmask.likelihood.measured_rows import TextStatistics
 
-_FEWEST_WORDS = 1 / 12  # words per token of a text with words
 
+@dataclass(frozen=True)
+class Baseline:
+    """Another model on the same rows.
 
-def summary(bound: "Bound", found: "TextStatistics | None", twin: tuple[str, float] | None) -> str:
-    """The perplexity per word beside a unigram model and the twin; empty for parts of a text.
-
-    A text almost without spaces, such as DNA, has no words: the figure is per token.
+    `kind` is "start", the model that the training started from, or "twin", the autoregressive model
+    that was trained like this shipped model.
     """
-    if found is None or not found.words or bound.certificate == "none":
+
+    kind: str
+    name: str
+    nats: float  # per token
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields in a row of figures."""
+        return {self.kind: self.name, f"{self.kind}_nats": self.nats}
+
+    def __str__(self) -> str:
+        if self.kind == "start":
+            return f"{self.name}, from which the training started,"
+        return f"the shipped autoregressive model {self.name}"
+
+
+def summary(
+    bound: "Bound", found: "TextStatistics | None", baseline: Baseline | None, source: str
+) -> str:
+    """Bits per byte of a text beside a unigram model and a baseline; empty for parts of a text."""
+    if found is None or not bound.bytes or not bound.nats or bound.certificate == "none":
         return ""
-    from unmask.likelihood.bound import perplexity_of
-
-    kind = {"upper": "perplexity at most", "exact": "perplexity"}
-
-    words = found.words >= _FEWEST_WORDS
-
-    def readable(nats: float) -> str:
-        return _readable(perplexity_of(nats / found.words if words else nats))
-
-    others = f"a unigram model of its tokens has {readable(found.unigram_nats)}"
-    if twin is not None:
-        name, nats = twin
-        others += f", the shipped autoregressive model {name} {readable(nats)}"
+    kind = {"upper": "bits per byte at most", "exact": "bits per byte"}
+    scale = bound.bits_per_byte / bound.nats
+    others = f"a unigram model of its tokens has {found.unigram_nats * scale:.2f}"
+    if baseline is not None:
+        others += f", {baseline} {baseline.nats * scale:.2f}"
     return (
-        f"{kind.get(bound.certificate, 'pseudo-perplexity')} {readable(bound.nats)} "
-        f"per {'word' if words else 'token'}; {others} (lower is better)"
+        f"{bound.bits_per_byte:.2f} {kind.get(bound.certificate, 'bits per byte (pseudo-likelihood)')}"
+        f" on {source}; {others} (lower is better)"
     )
 
 
@@ -42,11 +54,14 @@ def cells(bound: "Bound", upper: "Bound | None") -> dict[str, str]:
     """The lines of a bound in the table, and of the bound beside a pseudo-likelihood."""
     from unmask.likelihood.bound import CERTIFICATES
 
+    def figure(value: float, error: float) -> str:
+        return with_error(value, error, bound.freedom)
+
     sign = "≤ " if bound.certificate == "upper" else ""
     # with estimated bytes of a part, or with unknown tokens, the figure per byte is no bound
     about = "≈ " if bound.text_estimated or bound.unknown else sign
-    byte = with_error(bound.bits_per_byte, bound.bits_per_byte_error)
-    character = with_error(bound.bits_per_character, bound.bits_per_character_error)
+    byte = figure(bound.bits_per_byte, bound.bits_per_byte_error)
+    character = figure(bound.bits_per_character, bound.bits_per_character_error)
     pseudo = "pseudo-" if bound.certificate == "pseudo" else ""
     known = math.isfinite(bound.text_error)
     text_error = f"± {bound.text_error:.2g} nats per token"
@@ -54,9 +69,9 @@ def cells(bound: "Bound", upper: "Bound | None") -> dict[str, str]:
     unknown = f"{bound.unknown:,} unknown tokens"
     terms = ", ".join(f"{name} {value:.4f}" for name, value in bound.terms.items())
     return {
-        f"{pseudo}perplexity": f"{sign}{with_error(bound.perplexity, bound.perplexity_error)} per token",
-        "nats per token": sign + with_error(bound.nats, bound.error),
         "bits per byte": about + byte,
+        f"{pseudo}perplexity": f"{sign}{figure(bound.perplexity, bound.perplexity_error)} per token",
+        "nats per token": sign + figure(bound.nats, bound.error),
         "bits per character": about + character,
         "kind of figure": CERTIFICATES.get(bound.certificate, bound.certificate),
         "computed by": bound.of,
@@ -74,26 +89,23 @@ def cells(bound: "Bound", upper: "Bound | None") -> dict[str, str]:
     }
 
 
-def _readable(value: float) -> str:
-    """A perplexity with three digits, or as a power of ten if it is very large."""
-    if value >= 1e6:
-        return f"{value:.0e}"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def _upper_text(bound: "Bound | None") -> str:
     if bound is None:
         return ""
     nats, perplexity = (
-        with_error(bound.nats, bound.error),
-        with_error(bound.perplexity, bound.perplexity_error),
+        with_error(bound.nats, bound.error, bound.freedom),
+        with_error(bound.perplexity, bound.perplexity_error, bound.freedom),
     )
     return f"perplexity ≤ {perplexity}, ≤ {nats} nats per token"
 
 
 def _interval(bound: "Bound") -> str:
+    from unmask.likelihood.bound import FEWEST
+
     if not 0 < bound.error < math.inf:
         return ""
+    if bound.freedom < FEWEST:
+        return "too few draws: give more with --draws"
     places = digits(bound.error)
     low, high = bound.interval
     return f"{low:.{places}f} to {high:.{places}f} nats per token"

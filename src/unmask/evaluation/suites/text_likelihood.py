@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from unmask import shipped
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.likelihood_parts import merged, parse_order, parse_shard
-from unmask.evaluation.suites.likelihood_table import cells, summary
+from unmask.evaluation.suites.likelihood_table import Baseline, cells, summary
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite
 from unmask.options import changed_options, option
 
 if TYPE_CHECKING:
     from unmask.data.rows.token_rows import Rows
     from unmask.likelihood.bound import Bound
+    from unmask.likelihood.estimate import How
     from unmask.likelihood.measured_rows import TextStatistics
     from unmask.model import Model
 
@@ -79,7 +80,7 @@ class LikelihoodRow:
     conditions: dict[str, Any]
     model: str | None = None  # name of the model, for merged parts
     statistics: "TextStatistics | None" = None  # None for parts of a text
-    twin: tuple[str, float] | None = None  # the shipped autoregressive model and its nats per token
+    baseline: "Baseline | None" = None
     upper: "Bound | None" = None  # order-agnostic bound beside a pseudo-likelihood
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,8 +91,8 @@ class LikelihoodRow:
         if self.statistics is not None:
             figures |= {"words_per_token": self.statistics.words}
             figures |= {"unigram_nats": self.statistics.unigram_nats}
-        if self.twin is not None:
-            figures |= {"twin": self.twin[0], "twin_nats": self.twin[1]}
+        if self.baseline is not None:
+            figures |= self.baseline.to_dict()
         if self.upper is not None:
             names = ("nats", "error", "perplexity", "perplexity_error")
             figures |= {f"upper_{name}": self.upper.to_dict()[name] for name in names}
@@ -113,18 +114,22 @@ class Likelihood(Suite):
     def rows(
         self, model: "Model", options: LikelihoodOptions, progress: Progress
     ) -> Iterator[LikelihoodRow]:
+        from unmask.likelihood.estimate import How
         from unmask.training.logs.progress import MeasureProgress
 
-        bound = model.perplexity(
-            source=options.data,
-            draws=options.draws,
-            seed=options.seed,
-            packing=options.packing,
+        how = How(
             estimator=options.estimator,
             steps=options.steps,
             order=parse_order(options.order),
             orders=options.orders,
             block=options.block,
+        )
+        bound = model.perplexity(
+            source=options.data,
+            draws=options.draws,
+            seed=options.seed,
+            packing=options.packing,
+            **how,
             shard=parse_shard(options.shard),
             batch=options.batch,
             progress=MeasureProgress("measured", progress.say),
@@ -141,16 +146,17 @@ class Likelihood(Suite):
         upper = _upper(model, options) if bound.certificate == "pseudo" else None
         if upper is None:
             say_unused(options, bound, progress)
-        statistics = twin = None
+        statistics = baseline = None
         if (rows := _rows_again(model, options)) is not None:
             from unmask.likelihood.measured_rows import text_statistics
 
             statistics = text_statistics(rows, model.tokenizer.decode)
-            twin = _twin(model, rows, options.batch)
-        yield LikelihoodRow(bound, conditions, None, statistics, twin, upper)
+            baseline = _twin(model, rows, options.batch) or _start(model, rows, options, how)
+        yield LikelihoodRow(bound, conditions, None, statistics, baseline, upper)
 
     def summary(self, rows: Sequence[LikelihoodRow]) -> str:
-        return summary(rows[0].bound, rows[0].statistics, rows[0].twin)
+        row = rows[0]
+        return summary(row.bound, row.statistics, row.baseline, row.conditions["data"])
 
     def cells(self, row: LikelihoodRow) -> dict[str, str]:
         return {**cells(row.bound, row.upper), **{k: str(v) for k, v in row.conditions.items()}}
@@ -211,8 +217,36 @@ def _rows_again(model: "Model", options: LikelihoodOptions) -> "Rows | None":
         return None
 
 
-def _twin(model: "Model", rows: "Rows", batch: int) -> tuple[str, float] | None:
-    """The autoregressive twin of a shipped model, or of its fine-tune, with its nats per token.
+def _start(model: "Model", rows: "Rows", options: LikelihoodOptions, how: "How") -> Baseline | None:
+    """The shipped model that the training of `model` started from, on the same rows and noise.
+
+    None without such a model, and if it has another tokenizer or another method.
+    """
+    from unmask.likelihood.estimate import likelihood
+    from unmask.methods.method import METHODS
+    from unmask.model import load
+
+    name = model.config.init_from
+    if name not in shipped.names():
+        return None
+    start = load(name, model.device.type, model.precision)
+    same_text = start.tokenizer.fingerprint == model.tokenizer.fingerprint
+    if not same_text or METHODS.name_of(start.method) != METHODS.name_of(model.method):
+        return None
+    with start.method.arithmetic():
+        bound = likelihood(
+            start.method,
+            rows,
+            draws=options.draws,
+            seed=options.seed,
+            batch=options.batch,
+            **how,
+        )
+    return Baseline("start", name, bound.nats)
+
+
+def _twin(model: "Model", rows: "Rows", batch: int) -> Baseline | None:
+    """The autoregressive model that was trained like this shipped model.
 
     It measures the same rows in one pass without noise. None if there is no twin.
     """
@@ -224,12 +258,11 @@ def _twin(model: "Model", rows: "Rows", batch: int) -> tuple[str, float] | None:
         return None
     for name in shipped.names():
         other = shipped.twin(name)
-        if other and (model.config.init_from == name or model.digest == read_bundle(name).digest):
+        if other and model.digest == read_bundle(name).digest:
             twin = load(other, model.device.type, model.precision)
-            if twin.tokenizer.fingerprint != model.tokenizer.fingerprint:
-                return None
             with twin.method.arithmetic():
-                return other, likelihood(twin.method, rows, draws=1, seed=0, batch=batch).nats
+                nats = likelihood(twin.method, rows, draws=1, seed=0, batch=batch).nats
+            return Baseline("twin", other, nats)
     return None
 
 

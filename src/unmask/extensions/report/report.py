@@ -35,9 +35,12 @@ def add(commands: Commands) -> None:
     )
     group = parser.add_argument_group("measure", argument_default=argparse.SUPPRESS)
     group.add_argument(
-        "--rows", type=int, metavar="N", help="validation rows to measure, 0 for all (64)"
+        "--rows",
+        type=int,
+        metavar="N",
+        help="first validation rows to measure, 0 for all (all; 64 by T and by schedule)",
     )
-    group.add_argument("--draws", type=int, metavar="N", help="noise draws per row (4)")
+    group.add_argument("--draws", type=int, metavar="N", help="noise draws per row (8)")
     group.add_argument("--seed", type=int, metavar="N", help="seed of the draws (0)")
     group.add_argument("--device", help="cpu, cuda or mps; by default the fastest available")
     add_examples(

@@ -12,6 +12,7 @@ from unmask.extensions.report.parts import Picture, Section, perplexity
 from unmask.extensions.report.run_report import RunReport
 from unmask.likelihood.figure_text import signed, with_error
 from unmask.methods.method import METHODS
+from unmask.runs.measurements import CURVE_ROWS
 from unmask.runs.run_folder import Run, differences
 
 
@@ -92,7 +93,7 @@ def _curves(reports: Sequence[RunReport]) -> Section:
 
 
 def _bounds(reports: Sequence[RunReport]) -> Section:
-    columns = ["run", "perplexity", "nats / token", "bits / byte", "T", "tokens", "draws"]
+    columns = ["run", "bits / byte", "perplexity", "nats / token", "T", "tokens", "draws"]
     rows = []
     for report in reports:
         point = report.bound
@@ -101,12 +102,13 @@ def _bounds(reports: Sequence[RunReport]) -> Section:
             byte = with_error(point.bits_per_byte, point.bits_per_byte_error, point.freedom)
             byte = f"≈ {byte}" if point.text_estimated else signed(point.certificate, byte)
             steps = "" if point.certificate == "exact" else _steps(point.steps)
-            figures = [perplexity(point), nats, byte, steps, f"{point.tokens:,}", str(point.draws)]
+            figures = [byte, perplexity(point), nats, steps, f"{point.tokens:,}", str(point.draws)]
             rows.append([report.run.name, *figures])
     note = _or_none(
         rows,
         "Exported weights on validation text: ≤ marks an upper bound, and ± is one standard error of the "
-        "noise (? with too few draws). Compare models with different tokenizers by bits per byte only. "
+        "noise (? with too few draws). The numbers are those of 'unmask evaluate RUN', unless --rows, --draws "
+        "or --seed differ. Compare models with different tokenizers by bits per byte only. "
         "Models with different validation text are not comparable.",
         "a validated checkpoint",
     )
@@ -126,7 +128,8 @@ def _by_steps(reports: Sequence[RunReport]) -> Section:
     note = _or_none(
         curves,
         "The bound of a model that samples in T steps; continuous time is its limit. With the exact "
-        "posterior, and in the paper, it falls with T. The bound of a weak network may rise.",
+        "posterior, and in the paper, it falls with T. The bound of a weak network may rise."
+        + _fewer_rows(reports),
         "an MDLM in continuous time",
     )
     if not curves:
@@ -143,6 +146,19 @@ def _by_steps(reports: Sequence[RunReport]) -> Section:
     )
     table = Table("Perplexity by T", ["T", *curves], rows)
     return Section("Bound by T", note, [table], [picture])
+
+
+def _fewer_rows(reports: Sequence[RunReport]) -> str:
+    """A sentence about the rows of a curve, if they are fewer than those of the bound."""
+    fewer = any(
+        report.bound and point.tokens < report.bound.tokens
+        for report in reports
+        for point in report.by_steps
+    )
+    text = (
+        f" These figures are of the first {CURVE_ROWS} rows (--rows), those of 'Bound' of all rows."
+    )
+    return text if fewer else ""
 
 
 def _schedules(reports: Sequence[RunReport]) -> Section:
@@ -164,7 +180,7 @@ def _schedules(reports: Sequence[RunReport]) -> Section:
     note = _or_none(
         spreads,
         "The same network under other schedules: the bound stays the same within its error. The variance "
-        "of the loss of one row at one uniform time changes.",
+        "of the loss of one row at one uniform time changes." + _fewer_rows(reports),
         "a diffusion model in continuous time whose network does not read the time",
     )
     if not spreads:
