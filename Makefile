@@ -62,6 +62,7 @@ docs: $(VENV)/.docs
 
 dist: $(VENV)/.ready
 	$(VENV)/bin/python -m hatchling build
+	cd models && ../$(VENV)/bin/python -m hatchling build -t wheel -d ../dist
 
 clean:
 	rm -rf .coverage $(VENV) dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -39,6 +39,7 @@ TRAINED = {"data.length": "24", "training.betas": "0.9,0.97", "training.compile"
 def held(tmp_path, monkeypatch) -> Path:
     """An installation in its own folder whose model 'stories' has random weights."""
     monkeypatch.setattr(shipped, "_FOLDER", tmp_path / "shipped")
+    monkeypatch.setattr(shipped, "_CLONE", tmp_path / "unmask_models")
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
     here = tmp_path / "here"
     here.mkdir()
@@ -84,15 +85,33 @@ def test_a_folder_with_a_model_has_precedence_and_a_folder_of_data_has_not(held,
     assert run(capsys, "generate", "./stories") == run(capsys, "generate", "stories")
 
 
-@pytest.mark.parametrize("name", ["wiki", "stories-ar"])
+@pytest.mark.parametrize("name", ["wiki", "stories-ar", "smol"])
 def test_an_installation_without_a_model_is_a_one_line_error(held, name):
     for ask in (unmask.load, load_judge):
-        with pytest.raises(UnmaskError, match="this installation was built without it") as caught:
+        with pytest.raises(UnmaskError, match="is not in this installation: ") as caught:
             ask(name)
         message = str(caught.value)
         assert "\n" not in message
-        (recipe,) = re.findall(r"unmask train ([\w-]+)", message)
-        resolve(load_recipe(recipe))
+        if name == "wiki":
+            (recipe,) = re.findall(r"unmask train ([\w-]+)", message)
+            resolve(load_recipe(recipe))
+        else:
+            assert "pip install unmask_models-" in message
+
+
+@pytest.mark.parametrize("place", ["clone", "installed"])
+def test_the_models_of_the_second_package_are_found_by_name(held, monkeypatch, place):
+    folder = held.parent / "unmask_models"
+    folder.mkdir()
+    if place == "installed":
+        monkeypatch.setattr(shipped, "_CLONE", held / "no clone" / "unmask_models")
+        monkeypatch.syspath_prepend(held.parent)
+        (folder / "__init__.py").touch()
+    shutil.copytree(held / "stories", folder / "smol")
+    assert {"stories", "smol"} <= set(shipped.names())
+    assert str(unmask.load("smol").generate(seed=1)[0]) == str(
+        unmask.load("stories").generate(seed=1)[0]
+    )
 
 
 def test_an_unknown_name_suggests_the_existing_ones(held):
@@ -103,7 +122,8 @@ def test_an_unknown_name_suggests_the_existing_ones(held):
 def test_the_list_shows_installed_and_missing_models(held, capsys):
     listed = run(capsys, "models")
     assert re.search(r"stories .* \? .* MB", listed)
-    assert "wiki is not in this installation; 'unmask train wiki' trains it" in listed
+    assert re.search(r"wiki is not in this installation: .*\('unmask train wiki'\)", listed)
+    assert "smol is not in this installation: pip install unmask_models-" in listed
     found = [json.loads(line) for line in run(capsys, "models", "--json").splitlines()]
     size = sum(path.stat().st_size for path in (held / "stories").rglob("*") if path.is_file())
     assert [one for one in found if one["name"] != "dna"] == [{"name": "stories", "bytes": size}]

@@ -11,6 +11,8 @@ from unmask.errors import UnmaskError
 
 # The package is on no index. After publication this is "pip install 'unmask[{extra}]'".
 INSTALL = "pip install '.[{extra}]' in the clone, or pip install 'WHEEL[{extra}]'"
+# and this one "pip install unmask-models"
+INSTALL_MODELS = "pip install unmask_models-*.whl, the wheel beside that of unmask"
 
 
 def install_command(extra: str) -> str:

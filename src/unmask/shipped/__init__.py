@@ -2,21 +2,32 @@
 
 import json
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.extension import extensions
+from unmask.imports import INSTALL_MODELS
 
-NAMES = ("stories", "stories-ar", "wiki", "code")
+OTHERS = ("smol", "stories-ar")  # models of the package unmask-models
+NAMES = ("stories", "wiki", "code", *OTHERS)
 MODEL, CARD = "model.json", "card.json"
 _MODEL_FILES = (MODEL, "config.yaml")  # an exported folder has the first, a run folder the second
 _FOLDER = Path(__file__).parent
+_CLONE = Path(__file__).parents[3] / "models" / "unmask_models"
+
+
+def _others() -> Path:
+    """The folder of the package unmask-models: that of the clone, or the installed one."""
+    found = None if _CLONE.is_dir() else find_spec(_CLONE.name)
+    return Path(found.origin).parent if found and found.origin else _CLONE
 
 
 def known() -> dict[str, Path]:
-    """The folder of each model that ships with a complete package, of the core and of extensions."""
-    folders = {name: _FOLDER / name for name in NAMES}
+    """The folder of each model of the packages unmask and unmask-models, and of extensions."""
+    others = _others()
+    folders = {name: (others if name in OTHERS else _FOLDER) / name for name in NAMES}
     for extension in extensions():
         for name in extension.models:
             own = extension.folder / "shipped" / name
@@ -32,16 +43,20 @@ def names() -> list[str]:
 def folder(name: str) -> Path:
     """The folder of a shipped model."""
     if name not in names():
-        raise UnmaskError(
-            f"the model {name!r} ships with unmask, but this installation was built without it: "
-            f"install a complete package, or train the model ('unmask train {recipe(name)}')"
-        )
+        raise UnmaskError(f"the model {name!r} is not in this installation: {remedy(name)}")
     return known()[name]
+
+
+def remedy(name: str) -> str:
+    """The line that installs a missing model, or trains it."""
+    if name in OTHERS:
+        return INSTALL_MODELS
+    return f"install a complete package, or train the model ('unmask train {recipe(name)}')"
 
 
 def recipe(name: str) -> str:
     """Name of the recipe that trains a shipped model."""
-    return name.replace("-ar", "-autoregressive")
+    return "adapt" if name == "smol" else name.replace("-ar", "-autoregressive")
 
 
 def twin(name: str) -> str | None:

@@ -76,8 +76,7 @@ def models(args: Namespace) -> None:
         _show(facts)
     for name in shipped.known():
         if name not in installed:
-            recipe = shipped.recipe(name)
-            print(f"{name} is not in this installation; 'unmask train {recipe}' trains it")
+            print(f"{name} is not in this installation: {shipped.remedy(name)}")
 
 
 def _recognise(args: Namespace) -> None:

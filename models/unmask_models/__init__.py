@@ -1,0 +1,1 @@
+"""Models of unmask, one folder each, which `unmask.load` finds by name."""
