@@ -250,7 +250,13 @@ def test_finetune_takes_network_and_tokens_of_its_start_and_measures_it(settings
     line = next(line for line in said if line.startswith("held-out text (2 of "))
     before, after, change, error = map(float, re.findall(r"\d+\.\d+", line))
     assert change == pytest.approx(abs(before - after), abs=0.01) and error > 0
-    assert line.endswith("lower" if after < before else "higher")
+    assert line.endswith("lower" if after < before else "higher") and "bits/byte before" in line
+    kept = folder / "checkpoints" / "step-00000002"  # a complete run keeps its counters only
+    assert not list(kept.glob("*.safetensors"))
+    said.clear()
+    unmask.train("finetune", folder, overrides=own, say=said.append)
+    assert any("already trained: all 2 steps are done" in each for each in said)
+    assert next(each for each in said if each.startswith("held-out text")) == line
     again = fitted("finetune", own | {"data.train": "elsewhere.txt"}, folder, said.append)
     assert again.training == model.config.training  # a started run keeps its settings
 

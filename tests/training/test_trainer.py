@@ -1,17 +1,20 @@
 """The training loop: the computation of a step, and all ways in which a run ends."""
 
 import math
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from training_stand_in import LENGTH, TinyLoader, TinyMethod, TinyResult, trainer
 
+from unmask.errors import UnmaskError
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import verify
 from unmask.files.tensors import read_weights
 from unmask.shapes import Batch
 from unmask.training.checkpoints.checkpoint import newest
+from unmask.training.logs.progress import ProgressDisplay
 from unmask.training.logs.run_log import read_log
 
 QUIET = {"steps": 6, "save_every": 100, "validate": None, "sample": None, "log_every": 1}
@@ -159,6 +162,33 @@ def test_the_last_checkpoints_are_kept(tmp_path):
     trainer(tmp_path, **{**QUIET, "steps": 11, "save_every": 2}, keep=3).fit()
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert names == ["step-00000008", "step-00000010", "step-00000011"]
+
+
+def test_a_complete_run_may_keep_its_best_weights_only(tmp_path):
+    options = QUIET | {"keep": 0, "validate_every": 3, "validate": lambda: TinyResult(2.0)}
+    trainer(tmp_path, **options).fit()
+    assert [path.parent.name for path in tmp_path.rglob("*.safetensors")] == ["best"]
+    said = []
+    assert trainer(tmp_path, say=said.append, **options).fit().step == 6
+    assert "already trained: all 6 steps are done" in said[-1]
+    with pytest.raises(UnmaskError, match="kept no checkpoint to resume from"):
+        trainer(tmp_path, **{**options, "steps": 8}).fit()
+
+
+def test_the_remaining_time_includes_validations(monkeypatch):
+    lines, clock = [], [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    display = ProgressDisplay(0, 10, lines.append, validate_every=5, pause=100.0)
+    display.bar.disable = True
+    for step, now in ((1, 0.0), (2, 2.0)):
+        clock[0] = now
+        display.advance(step, lambda: 1.0)
+    assert "3:36 left" in lines[-1]  # 8 steps of 2 s, 2 of 100 s
+    clock[0] = 58.0  # step 5 at 8 s, then a validation
+    display.paused(50.0)
+    clock[0] = 60.0
+    display.show(6, 1.0, "", 1.0)
+    assert "0:58 left" in lines[-1]
 
 
 def test_bf16_and_no_average(tmp_path, bf16):

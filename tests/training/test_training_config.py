@@ -31,7 +31,7 @@ from unmask.training.training_config import DECAYS, TrainingConfig
         ("muon_momentum", 1.0, "[0, 1)"),
         ("precision", "fp16", "did you mean 'bf16'"),
         ("device", "gpu", "did you mean 'cpu'"),
-        ("keep", 0, "must be 1 or more"),
+        ("keep", -1, "must be 0 or more"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_range(field, value, allowed):

@@ -20,8 +20,8 @@ from unmask.training.muon import OPTIMIZERS
 from unmask.training.step import OptimizerStep
 from unmask.vocabulary import Vocabulary
 
-# operations of a measured pass: about a second of a CPU core, less of a GPU
-_CPU_OPERATIONS, _GPU_OPERATIONS = 20e9, 3e12
+# operations of a measured pass: some seconds of a CPU core, less of a GPU
+_CPU_OPERATIONS, _GPU_OPERATIONS = 150e9, 3e12
 _ROUNDS = 2
 
 

@@ -3,17 +3,21 @@
 Configuration, data, method and trainer are made in this order, each from the ones before.
 """
 
+import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from unmask.config.run_config import RunConfig, dump_yaml
 from unmask.data.load import first_sources
 from unmask.data.rows.stream_rows import StreamLoader
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.errors import misnamed
+from unmask.errors import UnmaskError, misnamed
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import Damaged, seal, verify
 from unmask.files.tensors import load_weights
@@ -21,12 +25,14 @@ from unmask.formats.native import write_folder
 from unmask.likelihood.bound import Bound
 from unmask.likelihood.estimate import likelihood, paired_difference
 from unmask.likelihood.figure_text import with_error
+from unmask.methods.method import Method
 from unmask.model import Model
 from unmask.randomness import row_seeds
 from unmask.runs.run_setup import OpenRun, Say, opened_run, set_up
 from unmask.runs.shared_evaluation import Shard, sharded_bound, sharded_samples
-from unmask.runs.training_models import Learner, build_learner, given_models
+from unmask.runs.training_models import Learner, build_learner, given_models, initial_model
 from unmask.runs.training_rows import TrainingRows, read_rows
+from unmask.runtime.device import autocast
 from unmask.training.checkpoints.checkpoint import SEALED, run_weights
 from unmask.training.logs.progress import MeasureProgress
 from unmask.training.lora import merged, remove_adapters
@@ -79,43 +85,28 @@ def train(
         given = given_models(opened, tokenizer)
         rows = read_rows(opened, given)
         learner = build_learner(opened, given, rows.data)
-        trainer = _trainer(opened, rows, learner, auto_batch, keep_rows=given.initial is not None)
+        trainer = _trainer(opened, rows, learner, auto_batch)
         _write_settings(opened, rows)
         _say_sizes(opened, rows, learner)
         fresh = opened.config.init_from and not opened.checkpoint
         start = trainer.measure_start() if fresh else None
         trainer.fit(opened.checkpoint)
-        for line in _gains(opened, trainer, start, rows.valid.amount):
+        best = _best_model(learner.model, trainer, opened.say)
+        for line in _gains(opened, trainer, start, rows, best):
             opened.say(line)
-        return _best_model(learner.model, trainer, opened.say)
+        return best
 
 
-def _trainer(
-    run: OpenRun, rows: TrainingRows, learner: Learner, auto_batch: bool, keep_rows: bool
-) -> Trainer:
-    """The trainer of a run; `keep_rows` keeps the bounds of single rows, to compare validations."""
-    config, group, model, valid = run.config, run.group, learner.model, rows.valid
+def _trainer(run: OpenRun, rows: TrainingRows, learner: Learner, auto_batch: bool) -> Trainer:
+    config, group, model = run.config, run.group, learner.model
     identity = TrainingRun(
         run.folder, config.seed, rows.fingerprint, run.say, group, config.distributed
     )
 
     def validate() -> Bound:
-        batch = len(group.share(config.training.batch))
         progress = MeasureProgress("validation", run.say)
-
-        def measure(shard: Shard) -> Bound:
-            return likelihood(
-                model.method,
-                valid,
-                draws=config.training.validation_draws,
-                seed=config.seed,
-                batch=batch,
-                shard=shard,
-                progress=progress,
-                keep_rows=keep_rows,
-            )
-
-        return sharded_bound(group, len(valid), measure)
+        measure = partial(_validation, run, rows, model.method, progress)
+        return sharded_bound(group, len(rows.valid), measure)
 
     def sample() -> list[str]:
         sources = first_sources(rows.data, 2) if model.conditional else None
@@ -131,6 +122,27 @@ def _trainer(
         sample=sample if model.method.capabilities.generate else None,
         auto_batch=auto_batch,
         stream=rows.loader if isinstance(rows.loader, StreamLoader) else None,
+    )
+
+
+def _validation(
+    run: OpenRun,
+    rows: TrainingRows,
+    method: Method,
+    progress: Callable[[float], None] | None = None,
+    shard: Shard = (0, 1),
+) -> Bound:
+    """The validation bound of a shard; of a run that starts from a model it keeps single rows."""
+    config = run.config
+    return likelihood(
+        method,
+        rows.valid,
+        draws=config.training.validation_draws,
+        seed=config.seed,
+        batch=len(run.group.share(config.training.batch)),
+        shard=shard,
+        progress=progress,
+        keep_rows=bool(config.init_from),
     )
 
 
@@ -169,12 +181,34 @@ def _say_sizes(run: OpenRun, rows: TrainingRows, learner: Learner) -> None:
         )
 
 
-def _gains(run: OpenRun, trainer: Trainer, start: object, rows: str) -> Iterator[str]:
+def _gains(
+    run: OpenRun, trainer: Trainer, start: object, rows: TrainingRows, model: Model
+) -> Iterator[str]:
     """The bounds before and after the training of a run that starts from a model."""
+    amount = rows.valid.amount
     if isinstance(start, Bound) and isinstance(trainer.best, Bound):
-        yield _gain(start, trainer.best, rows)
-    elif run.config.init_from and run.checkpoint:
-        yield from _logged_gain(run.folder, rows)
+        yield _gain(start, trainer.best, amount)
+    elif run.config.init_from and run.checkpoint and run.group.world == 1:
+        try:
+            yield _gain(*_measured_again(run, trainer, rows, model), amount)
+        except UnmaskError:  # the initial model is gone
+            yield from _logged_gain(run.folder, amount)
+
+
+def _measured_again(
+    run: OpenRun, trainer: Trainer, rows: TrainingRows, model: Model
+) -> tuple[Bound, Bound]:
+    """The bounds of the initial and the best weights of a resumed run, on the same noise."""
+    run.say("measuring the weights before and after training")
+    method = initial_model(run.config, model.tokenizer).method.to(trainer.device)
+
+    def measure() -> Bound:  # autocast keeps converted weights, so each has a context of its own
+        with torch.no_grad(), autocast(trainer.device, trainer.config.precision):
+            return _validation(run, rows, method)
+
+    before = measure()
+    method.load_state_dict(model.method.state_dict())
+    return before, measure()
 
 
 def _gain(before: Bound, after: Bound, rows: str) -> str:
@@ -182,9 +216,13 @@ def _gain(before: Bound, after: Bound, rows: str) -> str:
     with the error of their difference on the same noise.
     """
     change, error, freedom = paired_difference(before, after)
+    unit, scale = "nats/token", 1.0
+    if before.bytes:
+        unit, scale = "bits/byte", before.tokens / before.bytes / math.log(2)
     return (
-        f"held-out text ({rows}): {before.nats:.4f} nats/token before, {after.nats:.4f} after: "
-        f"{with_error(abs(change), error, freedom)} {'higher' if change < 0 else 'lower'}"
+        f"held-out text ({rows}): {before.nats * scale:.4f} {unit} before, "
+        f"{after.nats * scale:.4f} after: {with_error(abs(change) * scale, error * scale, freedom)} "
+        f"{'higher' if change < 0 else 'lower'}"
     )
 
 

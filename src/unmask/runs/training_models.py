@@ -60,7 +60,7 @@ def given_models(run: OpenRun, tokenizer: Tokenizer | None) -> GivenModels:
     """
     config = run.config
     starts = config.init_from and not run.checkpoint
-    initial = _initial_model(config, tokenizer) if starts else None
+    initial = initial_model(config, tokenizer) if starts else None
     known = initial.tokenizer if initial else tokenizer
     if not config.teacher:
         return GivenModels(initial, None, known)
@@ -123,8 +123,16 @@ def _check_pairs(backbone: Backbone, data: Data) -> None:
             check_lengths(backbone, rows[index][1], rows.given(index))
 
 
-def _initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
-    """A model of this configuration with the weights and the tokenizer of `init_from`."""
+def initial_model(config: RunConfig, tokenizer: Tokenizer | None) -> Model:
+    """A model of this configuration with the weights and the tokenizer of `init_from`.
+
+    Args:
+        config: the configuration.
+        tokenizer: a tokenizer that the caller gave; it must be that of `init_from`.
+
+    Returns:
+        The model.
+    """
     found = read_bundle(config.init_from)
     if tokenizer is not None and tokenizer.fingerprint != found.tokenizer.fingerprint:
         raise UnmaskError(

@@ -130,7 +130,7 @@ class Trainer:
         self.losses: list[Tensor] = []  # [2] each: loss and norm, perhaps not computed yet
         snapshot = Snapshot(self.strategy, self.trained, self.optimizer, self.ema)
         self.saver = BackgroundWriter(
-            folder, Retention(config.keep, config.keep_best, config.keep_every)
+            folder, Retention(max(config.keep, 1), config.keep_best, config.keep_every)
         )
         self.checkpointer = Checkpointer(
             folder, run.fingerprint, snapshot, self.saver, self.group, self.say, stream
@@ -141,6 +141,7 @@ class Trainer:
         self.start: ValidationResult | None = None  # the validation of the initial weights
         self.best: ValidationResult | None = None  # the best validation since the start
         self.clock = time.perf_counter()
+        self.pause = 0.0  # seconds of the last validation
         self.logged = (0, 0.0)  # tokens and seconds at the last log line
         self.out_of_time = False  # True after the step in which `training.seconds` ran out
 
@@ -162,6 +163,11 @@ class Trainer:
             if self._finished():
                 self.say(f"{self.run} is already trained: {self._finished()}")
                 return self.state
+            if self.checkpointer.ended:
+                raise UnmaskError(
+                    f"{self.run} is complete and kept no checkpoint to resume from (training.keep 0): "
+                    f"train it further in another folder with --init-from {self.run}"
+                )
             self._prepare()
             self._log_start()
             with interruptible(
@@ -230,6 +236,8 @@ class Trainer:
                     self.say,
                     not self.group.main,
                     config.seconds and config.seconds - state.seconds,
+                    config.validate_every if self.validate else None,
+                    self.pause,
                 )
             )
             self.trained.train()
@@ -247,7 +255,10 @@ class Trainer:
                     self._between_steps(log, bar)
             except Diverged as diverged:
                 return diverged.steps
-            if self.saver.requested != state.step:
+            if not stop and config.keep == 0 and state.best_step:
+                self.saver.wait()
+                self.checkpointer.save(state, good=True, ended=True)
+            elif self.saver.requested != state.step:
                 self._save()
             self.saver.wait()
             if stop:
@@ -306,6 +317,7 @@ class Trainer:
             if self.validate and self._due(config.validate_every) and state.owed != "sample":
                 state.owed = "validate"
                 self._validate(log, self.validate)
+                bar.paused(self.pause)
             if self.sample and config.sample_every and self._due(config.sample_every):
                 state.owed = "sample"
                 self._sample(log, self.sample)
@@ -381,12 +393,14 @@ class Trainer:
     def _evaluating(self) -> Iterator[None]:
         """A context with averaged weights in evaluation mode; its time is not training time."""
         self._collect_losses()
+        began = time.perf_counter()
         self.method.eval()
         averaged = self.strategy.averages_loaded(self.method, self.trained, self.ema)
         with averaged, torch.no_grad(), autocast(self.device, self.config.precision):
             yield
         self.trained.train()
         self.clock = time.perf_counter()
+        self.pause = self.clock - began
 
     def _collect_losses(self) -> None:
         """Waits for the device, then moves the losses and the elapsed time to the state."""

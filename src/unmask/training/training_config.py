@@ -56,7 +56,8 @@ class TrainingConfig:
     patience: int = option(0, ge=0)  # validations without improvement before stopping; 0 = off
     sample_every: int = option(0, ge=0)  # steps; 0 = off
     save_every: int = option(200, ge=1)  # steps
-    keep: int = option(2, ge=1)  # number of newest checkpoints to keep
+    # number of newest checkpoints to keep; 0 = one during the run, and none that could be resumed after it
+    keep: int = option(2, ge=0)
     keep_best: int = option(0, ge=0)  # number of checkpoints with the best bounds to keep
     keep_every: int = option(0, ge=0)  # steps between checkpoints that are never deleted; 0 = off
     # non-finite steps in a row before a rollback; 0 = no rollback

@@ -4,6 +4,7 @@ import os
 import shlex
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unmask.cli.checks import check_settings
 from unmask.cli.output.tables import size_text
@@ -11,7 +12,11 @@ from unmask.cli.parser import Commands, add_examples
 from unmask.errors import UnmaskError
 from unmask.recipes import locate, require_text
 
+if TYPE_CHECKING:
+    from unmask.model import Model
+
 GROUP = "train"
+_SAMPLE = 64  # tokens of the text that a finished run shows
 
 
 def add(commands: Commands) -> None:
@@ -72,18 +77,26 @@ def train(args: Namespace) -> None:
     if args.resume and not begun(run):
         raise UnmaskError(f"{run} has no checkpoint to resume: start a run with --run {run}")
     try:
-        start(config, run, say=_say, auto_batch=args.auto_batch)
+        model = start(config, run, say=_say, auto_batch=args.auto_batch)
     except KeyboardInterrupt as stop:
         hint = [f"resume with: {_command(args, run)}"] if _is_main() else []
         raise KeyboardInterrupt(*stop.args, *hint) from None
     if _is_main():
+        _show_text(model)
         checkpoints = size_text(folder_size(run / "checkpoints"))
         print(
-            f"{run} takes {size_text(folder_size(run))}; {checkpoints} of it are checkpoints to resume "
-            f"from; 'unmask export {run} FOLDER' writes the model alone"
+            f"{run} takes {size_text(folder_size(run))}; {checkpoints} of it are checkpoints; "
+            f"'unmask export {run} FOLDER' writes the model alone"
         )
         print(f"next: unmask evaluate {run}    (measures all of the held-out text)")
         print(f"      unmask generate {run}{' --prompt TEXT' if config.data.paired else ''}")
+
+
+def _show_text(model: "Model") -> None:
+    """Prints a text of the trained model, unselected."""
+    if model.method.capabilities.generate and not model.conditional:
+        text = str(model.generate(length=min(model.length, _SAMPLE), seed=0)[0])
+        _say(f"it writes, with seed 0: {' '.join(text.split())}")
 
 
 def config(args: Namespace) -> None:

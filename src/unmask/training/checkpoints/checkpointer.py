@@ -29,18 +29,21 @@ class Checkpointer:
     ) -> None:
         self.run, self.fingerprint, self.stream = run, fingerprint, stream
         self.snapshot, self.saver, self.group, self.say = snapshot, saver, group, say
+        self.ended = False  # True if the loaded checkpoint has no tensors
 
-    def save(self, state: TrainingState, good: bool) -> None:
+    def save(self, state: TrainingState, good: bool, ended: bool = False) -> None:
         """Starts writing a checkpoint of the present state.
 
         Args:
             state: the counters of the run.
             good: True if a rollback may use the checkpoint.
+            ended: True leaves the tensors out, for a run that is complete.
         """
-        parts = self.snapshot.take()
+        parts = {} if ended else self.snapshot.take()
         content: dict[str, Any] = {
             "state": state.to_dict(),
             "good": good,
+            "ended": ended,
             "fingerprint": self.fingerprint,
         }
         if self.stream:
@@ -65,10 +68,12 @@ class Checkpointer:
         found = self.group.broadcast(find)
         if not found:
             return None
-        self.snapshot.load(Path(found))
         text = self.group.broadcast(lambda: checkpoint.state_at(self.run, Path(found), self.say))
-        self.saver.resume_from(Path(found))
         content = json.loads(text)
+        self.ended = content.get("ended") is True
+        if not self.ended:
+            self.snapshot.load(Path(found))
+        self.saver.resume_from(Path(found))
         if self.stream:
             self.stream.go_to(content.get("stream"))
         return TrainingState.from_dict(content["state"])

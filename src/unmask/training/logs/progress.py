@@ -51,8 +51,11 @@ class ProgressDisplay:
         say: Callable[[str], None],
         hidden: bool = False,
         seconds: float = 0.0,  # until the end, if time ends the run; 0 if steps do
+        validate_every: int | None = None,  # steps; 0 = after the last one; None = no validation
+        pause: float = 0.0,  # seconds of a validation, as far as it is known
     ) -> None:
         self.steps, self.seconds = steps, seconds
+        self.validate_every, self.pause = validate_every, pause
         self.say = say
         self.hidden = hidden
         self.first, self.began, self.printed_at = step, time.monotonic(), float("-inf")
@@ -98,6 +101,11 @@ class ProgressDisplay:
             self.began = time.monotonic()  # the first step is slower than the others
         self._draw()
 
+    def paused(self, seconds: float) -> None:
+        """Counts a validation: its time is no time of steps."""
+        self.pause = seconds
+        self.began += seconds
+
     def show(self, step: int, loss: float, best: str, tokens_per_second: float) -> None:
         """Displays new numbers. Plain lines appear at most every five seconds,
         and at the last step.
@@ -115,7 +123,7 @@ class ProgressDisplay:
         self.printed_at = time.monotonic()
         if step - self.first > 1:
             each = (self.printed_at - self.began) / (step - self.first - 1)
-            left = each * (self.steps - step)
+            left = each * (self.steps - step) + self.pause * self._validations(step)
             if self.seconds:
                 left = min(left, max(0.0, self.seconds - (self.printed_at - self.started)))
             end = datetime.now() + timedelta(seconds=left)
@@ -126,6 +134,13 @@ class ProgressDisplay:
         if self.bar.disable and self.place is None:
             of = "" if self.seconds else f"/{self.steps}"
             self.say(" · ".join([f"step {step}{of}", *parts]))
+
+    def _validations(self, step: int) -> int:
+        """The number of validations after `step`."""
+        if self.validate_every is None or step >= self.steps:
+            return 0
+        every = self.validate_every or self.steps
+        return -(-self.steps // every) - step // every
 
     def _draw(self, at_once: bool = False) -> None:
         """Draws the bar in the output of a notebook cell,
