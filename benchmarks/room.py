@@ -4,6 +4,7 @@
 one of its scripts.
 """
 
+import argparse
 import ast
 import os
 import shlex
@@ -11,11 +12,28 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from unmask.errors import UnmaskError
 
 FOLDER = Path(__file__).parent
 CUT_OFF = 141  # exit code of a program whose reader, such as head, has ended
+SHARED: dict[str, dict[str, Any]] = {
+    "out": {"type": Path, "metavar": "FILE", "help": "a file to which rows are added"},
+    "table": {"type": Path, "nargs": "+", "metavar": "FILE", "help": "print files of rows"},
+    "plot": {"type": Path, "metavar": "PNG", "help": "draw the files of --table"},
+    "tiny": {"action": "store_true", "help": "tiny sizes, to try the script"},
+}
+
+
+def script_parser(doc: str | None, *shared: str) -> argparse.ArgumentParser:
+    """A parser that a script's docstring describes, with some of the options of `SHARED`."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in shared:
+        parser.add_argument(f"--{name}", **SHARED[name])
+    return parser
 
 
 def again(file: str) -> list[str]:
@@ -47,11 +65,11 @@ def main(file: str, tables: Iterable[str] = ()) -> int:
                 name, *options = shlex.split(line)
                 run(room, name, [_stored(room, part) for part in options])
             code = 0
-        elif (room / f"{name}.py").is_file():
+        elif (room / f"{name}.py") in scripts(room):
             code = run(room, name, options)
         else:
             print(f"python benchmarks/{room.name} NAME …, and NAME --help; NAME is one of\n")
-            for path in sorted(room.glob("[!_]*.py")):
+            for path in scripts(room):
                 doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
                 print(f"  {path.stem:<18} {doc.partition(chr(10))[0]}")
             code = 0 if name in ("-h", "--help") else 2
@@ -63,6 +81,12 @@ def main(file: str, tables: Iterable[str] = ()) -> int:
         print(f"{room.name} {name}: error: {error}", file=sys.stderr)
         code = 2
     return code
+
+
+def scripts(room: Path) -> list[Path]:
+    """The files of a room that have a command."""
+    files = sorted(room.glob("[!_]*.py"))
+    return [path for path in files if "\ndef main(" in path.read_text("utf-8")]
 
 
 def _stored(room: Path, part: str) -> str:

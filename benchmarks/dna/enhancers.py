@@ -40,6 +40,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 import unmask
+from benchmarks.room import script_parser
 from benchmarks.rows import markdown, read_rows
 from unmask.config.run_config import RunConfig, resolve
 from unmask.extensions.dna.genomic_benchmarks import wilson
@@ -329,21 +330,19 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, help="TSV file, plain or xz")
-    parser.add_argument("--runs", default="runs/enhancers", help="folder of the run")
-    parser.add_argument("--backbone", default="modern_dit", help="network of the model")
-    parser.add_argument("--steps", type=int, default=10_000, help="steps of training")
-    parser.add_argument("--epochs", type=int, default=9, help="epochs of the oracle")
-    parser.add_argument("--guidance", type=float, nargs="*", default=(1.0, 2.0, 4.0))
-    parser.add_argument("--n", type=int, default=1000, help="sequences per cell type and weight")
-    parser.add_argument("--batch", type=int, default=64, help="sequences of a batch")
-    parser.add_argument("--tiny", action="store_true", help="tries the script out anywhere")
-    parser.add_argument("--out", type=Path, help="file of JSON lines")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="prints such a file as a table")
+    parser = script_parser(__doc__, "out", "table", "tiny")
+    add = parser.add_argument
+    add("--data", type=Path, help="TSV file, plain or xz")
+    add("--runs", default="runs/enhancers", help="folder of the run")
+    add("--backbone", default="modern_dit", help="network of the model")
+    add("--steps", type=int, default=10_000, help="steps of training")
+    add("--epochs", type=int, default=9, help="epochs of the oracle")
+    add("--guidance", type=float, nargs="*", default=(1.0, 2.0, 4.0))
+    add("--n", type=int, default=1000, help="sequences per cell type and weight")
+    add("--batch", type=int, default=64, help="sequences of a batch")
     args = parser.parse_args()
     if args.table:
-        print(table(read_rows(args.table)))
+        print(table(read_rows(*args.table)))
     elif args.data:
         measure(args)
     else:

@@ -5,7 +5,6 @@
 The coordinates of the Genomic Benchmarks are those of GRCh38. Their intervals in another assembly are found by content.
 """
 
-import argparse
 import csv
 import io
 import lzma
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.room import script_parser
 from unmask.extensions.dna.dna_tokenizer import reverse_complement
 
 K = 24  # bases that find the candidates; a shorter sequence has no interval
@@ -83,11 +83,12 @@ def test_sequences(archive: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("genome", type=Path, help="FASTA file with one record")
-    parser.add_argument("archive", type=Path, help="tar archive of TASK.test.tsv")
-    parser.add_argument("--name", default="20", help="name of the chromosome")
-    parser.add_argument("--out", type=Path, required=True, help="BED file")
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("genome", type=Path, help="FASTA file with one record")
+    add("archive", type=Path, help="tar archive of TASK.test.tsv")
+    add("--name", default="20", help="name of the chromosome")
+    add("--out", type=Path, required=True, help="BED file")
     args = parser.parse_args()
     found = sorted(intervals(chromosome(args.genome), test_sequences(args.archive)))
     args.out.write_text("".join(f"{args.name}\t{start}\t{end}\n" for start, end in found))

@@ -7,16 +7,15 @@ p_k = (count + alpha p_(k-1)) / (total + alpha). The last 5% of the training row
 Rows, held-out part and strands are those of a training configuration. No context crosses the start of a row.
 """
 
-import argparse
 import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.room import script_parser
 from unmask.config.run_config import resolve
 from unmask.data.load import load_data
 from unmask.data.rows.token_rows import Rows
@@ -126,16 +125,14 @@ def measure(train: Rows, valid: Rows, orders: range, strands: int = 2) -> Iterat
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("genome", help="FASTA file")
-    parser.add_argument("--length", type=int, default=1024, help="bases of a row")
-    parser.add_argument("--exclude", default="", help="BED file of intervals that are left out")
-    parser.add_argument("--holdout-intervals", default="", help="BED file of the held-out part")
-    parser.add_argument("--orders", type=int, nargs=2, default=(4, 11), help="first and last order")
-    parser.add_argument(
-        "--strands", type=int, choices=(1, 2), default=2, help="strands that are counted"
-    )
-    parser.add_argument("--out", type=Path, help="file of JSON lines")
+    parser = script_parser(__doc__, "out")
+    add = parser.add_argument
+    add("genome", help="FASTA file")
+    add("--length", type=int, default=1024, help="bases of a row")
+    add("--exclude", default="", help="BED file of intervals that are left out")
+    add("--holdout-intervals", default="", help="BED file of the held-out part")
+    add("--orders", type=int, nargs=2, default=(4, 11), help="first and last order")
+    add("--strands", type=int, choices=(1, 2), default=2, help="strands that are counted")
     args = parser.parse_args()
     data = load_data(genome_config(args.genome, args.length, args.exclude, args.holdout_intervals))
     first, last = args.orders

@@ -22,7 +22,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,6 +36,7 @@ from benchmarks.machine import (
     reset_peak,
     wall_seconds,
 )
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.compile import compile_blocks
@@ -230,17 +230,16 @@ def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__, "out", "tiny")
+    add = parser.add_argument
     lengths = [1 << power for power in (10, 12, 14, 16, 17)]
-    parser.add_argument("--lengths", type=int, nargs="+", default=lengths)
-    parser.add_argument("--tokens", type=int, default=1 << 17, help="tokens of a training step")
-    parser.add_argument("--rows", type=int, default=1, help="texts that are decoded together")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--precision", choices=("fp32", "bf16"))
-    parser.add_argument("--parts", nargs="+", default=["scan", "train", "decode"])
-    parser.add_argument("--out", type=Path, help="a file to which rows are added")
-    parser.add_argument("--tiny", action="store_true", help="small enough for a CPU")
-    parser.add_argument("--table", action="store_true", help="prints the rows of --out as tables")
+    add("--lengths", type=int, nargs="+", default=lengths)
+    add("--tokens", type=int, default=1 << 17, help="tokens of a training step")
+    add("--rows", type=int, default=1, help="texts that are decoded together")
+    add("--repeats", type=int, default=5)
+    add("--precision", choices=("fp32", "bf16"))
+    add("--parts", nargs="+", default=["scan", "train", "decode"])
+    add("--table", action="store_true", help="prints the rows of --out as tables")
     args = parser.parse_args()
     if args.table:
         print("\n".join(tables(read_rows(args.out))))

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import unmask
 from benchmarks.dna.intervals import chromosome, intervals, test_sequences
 from benchmarks.dna.markov import genome_config, measure
+from benchmarks.room import script_parser
 from benchmarks.rows import markdown, read_rows
 from unmask.backbones.backbone import BACKBONES
 from unmask.config.run_config import RunConfig, resolve
@@ -365,26 +366,24 @@ def _accuracy(rows: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", default="", help="folder of the genome and the benchmarks")
-    parser.add_argument("--runs", default="runs/dna", help="folder of the runs and results")
-    parser.add_argument("--rows", nargs="*", choices=ROWS, help="some of the rows")
-    parser.add_argument("--pretraining", type=int, default=4000, help="steps of pretraining")
-    parser.add_argument("--tuning", type=int, default=4000, help="steps of generative fine-tuning")
-    parser.add_argument(
-        "--seconds", type=float, help="seconds of all training; sets --pretraining and --tuning"
-    )
-    parser.add_argument("--batch", type=int, default=256, help="windows of a step")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds of fine-tuning")
-    parser.add_argument("--epochs", type=int, default=10, help="epochs of table 7")
-    parser.add_argument("--tables", type=int, nargs="+", default=[6, 7], help="6, 7 or both")
-    parser.add_argument("--draws", type=int, default=8, help="noise draws of a bound")
-    parser.add_argument("--precision", default="bf16", help="precision of training")
-    parser.add_argument("--compile", action="store_true", help="train with torch.compile")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
-    parser.add_argument("--markov", action="store_true", help="intervals and Markov baselines only")
-    parser.add_argument("--plan", action="store_true", help="prints the minutes of each row")
-    parser.add_argument("--table", action="store_true", help="prints both tables")
+    parser = script_parser(__doc__, "tiny")
+    add = parser.add_argument
+    add("--data", default="", help="folder of the genome and the benchmarks")
+    add("--runs", default="runs/dna", help="folder of the runs and results")
+    add("--rows", nargs="*", choices=ROWS, help="some of the rows")
+    add("--pretraining", type=int, default=4000, help="steps of pretraining")
+    add("--tuning", type=int, default=4000, help="steps of generative fine-tuning")
+    add("--seconds", type=float, help="seconds of all training; sets --pretraining and --tuning")
+    add("--batch", type=int, default=256, help="windows of a step")
+    add("--seeds", type=int, default=5, help="seeds of fine-tuning")
+    add("--epochs", type=int, default=10, help="epochs of table 7")
+    add("--tables", type=int, nargs="+", default=[6, 7], help="6, 7 or both")
+    add("--draws", type=int, default=8, help="noise draws of a bound")
+    add("--precision", default="bf16", help="precision of training")
+    add("--compile", action="store_true", help="train with torch.compile")
+    add("--markov", action="store_true", help="intervals and Markov baselines only")
+    add("--plan", action="store_true", help="prints the minutes of each row")
+    add("--table", action="store_true", help="prints both tables")
     args = parser.parse_args()
     if args.tiny:
         args.pretraining, args.tuning, args.seeds, args.draws = 4, 4, 1, 1

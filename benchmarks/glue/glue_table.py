@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 
 import unmask
+from benchmarks.room import script_parser
 from benchmarks.rows import markdown
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve, to_dict
@@ -419,37 +420,35 @@ def _difference(name: str, one: list[Any], other: list[Any], score: Any) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", default="", help="folder of Wikipedia's parts and of glue")
-    parser.add_argument("--encoder", default="", help="folder of the encoder")
-    parser.add_argument("--runs", default="runs/glue", help="folder of the runs and results")
-    parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
-    parser.add_argument("--tasks", nargs="*", help="some of the tasks; by default all with data")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--limit", type=int, help="the first N examples of each part")
-    parser.add_argument("--train-limit", type=int, help="the first N training examples")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--glue-length", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=5000, help="training steps on Wikipedia")
-    parser.add_argument("--batch", type=int, default=512, help="rows of a step on Wikipedia")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a row of Wikipedia")
-    parser.add_argument("--lr", type=float, default=5e-5, help="learning rate, that of the paper")
-    parser.add_argument("--ar-steps", type=int, default=5000)
-    parser.add_argument("--ar-lr", type=float, default=1e-3, help="learning rate of the row ar")
-    parser.add_argument("--precision", default="bf16", choices=("fp32", "bf16"))
-    parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="start no task after this time"
-    )
-    parser.add_argument("--texts", type=int, default=2000, help="test texts of the perplexity")
-    parser.add_argument("--pseudo-texts", type=int, default=200)
-    parser.add_argument("--samples", type=int, default=256, help="generated texts of a row")
-    parser.add_argument("--draws", type=int, default=8)
-    parser.add_argument("--speed", action="store_true", help="compare with transformers' Trainer")
-    parser.add_argument("--speed-task", default="MRPC")
-    parser.add_argument("--speed-runs", type=int, default=3)
-    parser.add_argument("--judge", help="judge of the generated texts, as in unmask evaluate")
-    parser.add_argument("--table", action="store_true", help="print the table of the results")
-    parser.add_argument("--tiny", action="store_true", help="a few steps, for a CPU")
+    parser = script_parser(__doc__, "tiny")
+    add = parser.add_argument
+    add("--data", default="", help="folder of Wikipedia's parts and of glue")
+    add("--encoder", default="", help="folder of the encoder")
+    add("--runs", default="runs/glue", help="folder of the runs and results")
+    add("--rows", nargs="*", choices=ROWS, default=list(ROWS))
+    add("--tasks", nargs="*", help="some of the tasks; by default all with data")
+    add("--seeds", type=int, default=5)
+    add("--limit", type=int, help="the first N examples of each part")
+    add("--train-limit", type=int, help="the first N training examples")
+    add("--epochs", type=int, default=3)
+    add("--glue-length", type=int, default=128)
+    add("--steps", type=int, default=5000, help="training steps on Wikipedia")
+    add("--batch", type=int, default=512, help="rows of a step on Wikipedia")
+    add("--length", type=int, default=128, help="tokens of a row of Wikipedia")
+    add("--lr", type=float, default=5e-5, help="learning rate, that of the paper")
+    add("--ar-steps", type=int, default=5000)
+    add("--ar-lr", type=float, default=1e-3, help="learning rate of the row ar")
+    add("--precision", default="bf16", choices=("fp32", "bf16"))
+    add("--seconds", type=float, default=float("inf"), help="start no task after this time")
+    add("--texts", type=int, default=2000, help="test texts of the perplexity")
+    add("--pseudo-texts", type=int, default=200)
+    add("--samples", type=int, default=256, help="generated texts of a row")
+    add("--draws", type=int, default=8)
+    add("--speed", action="store_true", help="compare with transformers' Trainer")
+    add("--speed-task", default="MRPC")
+    add("--speed-runs", type=int, default=3)
+    add("--judge", help="judge of the generated texts, as in unmask evaluate")
+    add("--table", action="store_true", help="print the table of the results")
     args = parser.parse_args()
     if args.tiny:
         args.steps = args.ar_steps = 2

@@ -42,6 +42,8 @@ from safetensors.torch import load_file, save_file
 from benchmarks.learning.curve import Corpus, prepare
 from benchmarks.learning.per_step import Measured
 from benchmarks.machine import DEVICE, synchronize, wall_seconds
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve
@@ -764,10 +766,8 @@ def unpicked(out: Path, count: int) -> Iterator[str]:
             yield "- " + " ".join(line["text"].split())
 
 
-def plot(out: Path, picture: Path) -> None:
+def plot(out: Path, file: Path) -> None:
     """Perplexity under the judge against entropy and against seconds, one line for each sampler."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator
 
     found = judged(out)
@@ -777,30 +777,28 @@ def plot(out: Path, picture: Path) -> None:
             clamped = ", not clamped" if one.row["sampler"] == "latent_ancestral" else ""
             name = one.row["row"]
             lines[ROWS[name].title + (clamped if name == "diffusion-lm" else "")].append(one)
-    figure = Figure(figsize=(12, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, 2, sharey=True)
-    for number, (title, points) in enumerate(lines.items()):
-        points = sorted(points, key=lambda one: one.row["steps"] or 0)
-        ppl = [one.scores["perplexity"] for one in points]
-        style: dict[str, Any] = {"color": f"C{number % 10}", "marker": "os^Dv<>Ph*X"[number % 11]}
-        panels[0].plot([one.scores["entropy"] for one in points], ppl, label=title, **style)
-        panels[1].plot([1e3 * one.row["seconds"] for one in points], ppl, **style)
-    if real := scores_of(out).get(REAL):
-        panels[0].plot(real["entropy"], real["perplexity"], "k*", markersize=12, label="real text")
-    judges = found[0].scores["judge"]
-    panels[0].set(xlabel="entropy of the tokens of a text, nats", yscale="log")
-    panels[0].set_ylabel(f"perplexity under {judges}")
-    panels[1].set(xlabel="milliseconds a text", xscale="log")
-    panels[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panels[1].xaxis.set_major_formatter("{x:g}")
-    panels[1].xaxis.set_minor_formatter("")
-    for axes in panels:
-        axes.grid(alpha=0.2)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=140)
+    with picture(file, (12, 4.8), 1, 2, sharey=True) as (figure, panels):
+        for number, (title, points) in enumerate(lines.items()):
+            points = sorted(points, key=lambda one: one.row["steps"] or 0)
+            ppl = [one.scores["perplexity"] for one in points]
+            style: dict[str, Any] = {
+                "color": f"C{number % 10}",
+                "marker": "os^Dv<>Ph*X"[number % 11],
+            }
+            panels[0].plot([one.scores["entropy"] for one in points], ppl, label=title, **style)
+            panels[1].plot([1e3 * one.row["seconds"] for one in points], ppl, **style)
+        if real := scores_of(out).get(REAL):
+            panels[0].plot(
+                real["entropy"], real["perplexity"], "k*", markersize=12, label="real text"
+            )
+        judges = found[0].scores["judge"]
+        panels[0].set(xlabel="entropy of the tokens of a text, nats", yscale="log")
+        panels[0].set_ylabel(f"perplexity under {judges}")
+        panels[1].set(xlabel="milliseconds a text", xscale="log")
+        panels[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panels[1].xaxis.set_major_formatter("{x:g}")
+        panels[1].xaxis.set_minor_formatter("")
+        figure.legend(loc="outside right upper", frameon=False, fontsize=9)
 
 
 def tiny_data(folder: Path) -> Path:
@@ -837,7 +835,7 @@ TINY = {
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    found = script_parser(__doc__, "plot", "tiny")
     add = found.add_argument
     add("--prepare", type=Path, metavar="FOLDER", help="write rows and tokenizer there and stop")
     add("--text", help="a text to prepare")
@@ -869,11 +867,9 @@ def parser() -> argparse.ArgumentParser:
     add("--threads", type=int, default=1, help="CPU threads of a process")
     add("--seconds", type=float, default=1e9, help="after which nothing new starts")
     add("--strict", action="store_true", help="stop at the first error")
-    add("--tiny", action="store_true", help="tries the script out anywhere")
     add("--plan", action="store_true", help="prints the seconds of each row")
     add("--judge", help="scores the saved texts: a judge as in unmask evaluate generation")
     add("--table", action="store_true", help="prints all tables")
-    add("--plot", type=Path, metavar="FILE", help="draws the frontier")
     add("--samples", type=int, metavar="N", help="prints the first N texts of each sampler")
     return found
 

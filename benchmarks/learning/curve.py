@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.learning.plain import PlainMDLM, PlainOptimizer
 from benchmarks.machine import DEVICE
-from benchmarks.room import again
+from benchmarks.room import again, script_parser
 from benchmarks.rows import Report, read_rows
 from unmask.backbones.dit import DiT
 from unmask.backbones.layers.dropout import dropout_keys
@@ -269,34 +269,31 @@ def _common_start(args: argparse.Namespace, given: list[str]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--prepare", type=Path, metavar="FOLDER", help="write the corpus and stop")
-    parser.add_argument("--train", default="builtin:pydoc", help="a corpus to prepare")
-    parser.add_argument("--valid", default="", help="its validation text; by default a part of it")
-    parser.add_argument("--vocabulary", type=int, default=4096)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--data", type=Path, help="folder that --prepare wrote")
-    parser.add_argument("--out", type=Path, help="a folder for all runs, or a file for --only")
-    parser.add_argument("--only", choices=("on", "off"), help="one run, in this process")
-    parser.add_argument("--precision", choices=("fp32", "bf16"), help="on: bf16, off: fp32")
-    parser.add_argument(
-        "--halves", action="store_true", help="with --only off: sum the batch in two halves"
-    )
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--before", type=int, default=1000, help="steps of the common start")
-    parser.add_argument("--start", type=Path, help="weights that a run starts from")
-    parser.add_argument("--save", type=Path, help="the file for a run's final weights")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--shape", type=int, nargs=3, default=(256, 4, 4), metavar=("W", "D", "H"))
-    parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--spread", type=float, default=0.02, help="noise on the initial weights")
-    parser.add_argument("--seeds", type=int, default=4, help="pairs of runs")
-    parser.add_argument("--seed", type=int, default=0, help="seed of one run")
-    parser.add_argument("--draws", type=int, default=4, help="noise draws of the validation bound")
-    parser.add_argument(
-        "--compare", type=Path, metavar="FOLDER", help="write the verdict of finished runs"
-    )
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--prepare", type=Path, metavar="FOLDER", help="write the corpus and stop")
+    add("--train", default="builtin:pydoc", help="a corpus to prepare")
+    add("--valid", default="", help="its validation text; by default a part of it")
+    add("--vocabulary", type=int, default=4096)
+    add("--length", type=int, default=128)
+    add("--data", type=Path, help="folder that --prepare wrote")
+    add("--out", type=Path, help="a folder for all runs, or a file for --only")
+    add("--only", choices=("on", "off"), help="one run, in this process")
+    add("--precision", choices=("fp32", "bf16"), help="on: bf16, off: fp32")
+    add("--halves", action="store_true", help="with --only off: sum the batch in two halves")
+    add("--steps", type=int, default=2000)
+    add("--before", type=int, default=1000, help="steps of the common start")
+    add("--start", type=Path, help="weights that a run starts from")
+    add("--save", type=Path, help="the file for a run's final weights")
+    add("--batch", type=int, default=64)
+    add("--shape", type=int, nargs=3, default=(256, 4, 4), metavar=("W", "D", "H"))
+    add("--dropout", type=float, default=0.1)
+    add("--lr", type=float, default=1e-3)
+    add("--spread", type=float, default=0.02, help="noise on the initial weights")
+    add("--seeds", type=int, default=4, help="pairs of runs")
+    add("--seed", type=int, default=0, help="seed of one run")
+    add("--draws", type=int, default=4, help="noise draws of the validation bound")
+    add("--compare", type=Path, metavar="FOLDER", help="write the verdict of finished runs")
     args = parser.parse_args()
     if args.prepare:
         prepare(args.prepare, args.train, args.valid, args.vocabulary, args.length)

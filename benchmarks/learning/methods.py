@@ -4,7 +4,6 @@ Prints one JSON line for each method and draws their validation curves. An unfin
 only measured and drawn.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 import unmask
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from unmask.config.run_config import load_recipe, resolve
 from unmask.data.load import load_data
 from unmask.likelihood.measured_rows import unigram_nats
@@ -87,36 +86,30 @@ def unigram_of(model: unmask.Model) -> float:
     return unigram_nats(data.train, data.valid, model.tokenizer.vocabulary.size)
 
 
-def draw(curves: Sequence[Curve], unigram: float, picture: Path) -> None:
+def draw(curves: Sequence[Curve], unigram: float, file: Path) -> None:
     """All curves in one picture, each named at its end."""
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for curve in curves:
-        colour, marker = STYLES[curve.method]
-        axes.plot(curve.steps, curve.nats, color=colour, marker=marker, markersize=4.5)
-    for level, name, style in [
-        (unigram, "unigram", (0, (6, 3))),
-        ((1 - TARGET) * unigram, f"{TARGET:.0%} below", (0, (1, 2))),
-    ]:
-        axes.axhline(level, color="0.35", linewidth=1.2, linestyle=style)
-        axes.annotate(
-            f"{name} {level:.2f}",
-            (1, level),
-            xycoords=("axes fraction", "data"),
-            xytext=(-4, 4),
-            ha="right",
-            color="0.35",
-            **_LABEL,
-        )
-    axes.set(xlabel="training step", ylabel="validation bound, nats per token")
-    axes.set(xlim=(0, None), ylim=(None, 1.15 * unigram))  # higher values are of no interest
-    _name_curves(axes, curves)
-    axes.set_title("Four methods on Python's documentation", loc="left")
-    axes.grid(alpha=0.2)
-    axes.spines[["top", "right"]].set_visible(False)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=150)
+    with picture(file, (8, 4.8), dpi=150) as (_, (axes,)):
+        for curve in curves:
+            colour, marker = STYLES[curve.method]
+            axes.plot(curve.steps, curve.nats, color=colour, marker=marker, markersize=4.5)
+        for level, name, style in [
+            (unigram, "unigram", (0, (6, 3))),
+            ((1 - TARGET) * unigram, f"{TARGET:.0%} below", (0, (1, 2))),
+        ]:
+            axes.axhline(level, color="0.35", linewidth=1.2, linestyle=style)
+            axes.annotate(
+                f"{name} {level:.2f}",
+                (1, level),
+                xycoords=("axes fraction", "data"),
+                xytext=(-4, 4),
+                ha="right",
+                color="0.35",
+                **_LABEL,
+            )
+        axes.set(xlabel="training step", ylabel="validation bound, nats per token")
+        axes.set(xlim=(0, None), ylim=(None, 1.15 * unigram))  # higher values are of no interest
+        _name_curves(axes, curves)
+        axes.set_title("Four methods on Python's documentation", loc="left")
 
 
 _LABEL = {"textcoords": "offset points", "fontsize": 9}
@@ -140,13 +133,12 @@ def _name_curves(axes: Axes, curves: Sequence[Curve]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--runs", type=Path, default=Path("runs/methods"), help="folder of the runs"
-    )
-    parser.add_argument("--steps", type=int, default=0, help="steps of each run, for a quick try")
-    parser.add_argument("--draws", type=int, default=4, help="noise draws of the final bound")
-    parser.add_argument("--picture", type=Path, default=PICTURE)
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--runs", type=Path, default=Path("runs/methods"), help="folder of the runs")
+    add("--steps", type=int, default=0, help="steps of each run, for a quick try")
+    add("--draws", type=int, default=4, help="noise draws of the final bound")
+    add("--picture", type=Path, default=PICTURE)
     args = parser.parse_args()
     curves = []
     for method, recipe in RECIPES.items():

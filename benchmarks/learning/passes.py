@@ -21,6 +21,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from benchmarks.limited import side_by_side
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from benchmarks.rows import markdown, read_rows
 
 BATCH = 128
@@ -156,49 +158,40 @@ def interval(values: list[float]) -> str:
 
 def plot(rows: list[dict[str, Any]], file: Path) -> None:
     """Curves of the longest horizon, a line for each seed."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    longest = max(row["steps"] for row in rows)
-    colours: dict[tuple[str, float], str] = {}
-    runs = {row["run"]: row for row in rows if row["steps"] == longest}
-    for name, one in sorted(runs.items()):
-        curve = [row for row in rows if row["run"] == name]
-        key = one["method"], one["dropout"]
-        first = key not in colours
-        colour = colours.setdefault(key, f"C{len(colours)}")
-        x, y = ([row[part] for row in curve] for part in ("passes", "bits_per_byte"))
-        label = f"{key[0]}, dropout {key[1]:g}" if first else None
-        axes.plot(x, y, marker=".", color=colour, label=label, linewidth=1)
-    axes.set(
-        xlabel="passes over the text", ylabel="held-out bits per byte", xscale="log", yscale="log"
-    )
-    axes.legend(frameon=False)
-    figure.savefig(file, dpi=150)
+    with picture(file, (7, 4), dpi=150) as (_, (axes,)):
+        longest = max(row["steps"] for row in rows)
+        colours: dict[tuple[str, float], str] = {}
+        runs = {row["run"]: row for row in rows if row["steps"] == longest}
+        for name, one in sorted(runs.items()):
+            curve = [row for row in rows if row["run"] == name]
+            key = one["method"], one["dropout"]
+            first = key not in colours
+            colour = colours.setdefault(key, f"C{len(colours)}")
+            x, y = ([row[part] for row in curve] for part in ("passes", "bits_per_byte"))
+            label = f"{key[0]}, dropout {key[1]:g}" if first else None
+            axes.plot(x, y, marker=".", color=colour, label=label, linewidth=1)
+        axes.set(
+            xlabel="passes over the text",
+            ylabel="held-out bits per byte",
+            xscale="log",
+            yscale="log",
+        )
+        axes.legend(frameon=False)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", default="python:stdlib", help="the text")
-    parser.add_argument("--runs", type=Path, default=Path("runs/passes"), help="folder of the runs")
-    parser.add_argument("--out", type=Path, default=Path("passes.jsonl"), help="file of the rows")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--processes", type=int, default=1, help="runs at a time")
-    parser.add_argument(
-        "--seconds", type=float, default=math.inf, help="time limit; the same command continues"
-    )
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
-    parser.add_argument("--table", type=Path, help="prints the table of a file of rows")
-    parser.add_argument("--plot", type=Path, help="with --table: writes the curves")
+    parser = script_parser(__doc__, "table", "plot", "tiny")
+    add = parser.add_argument
+    add("--data", default="python:stdlib", help="the text")
+    add("--runs", type=Path, default=Path("runs/passes"), help="folder of the runs")
+    add("--out", type=Path, default=Path("passes.jsonl"), help="file of the rows")
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    add("--processes", type=int, default=1, help="runs at a time")
+    add("--seconds", type=float, default=math.inf, help="time limit; the same command continues")
     args = parser.parse_args()
     if args.table:
-        print(table(read_rows(args.table)))
+        print(table(read_rows(*args.table)))
         if args.plot:
-            plot(read_rows(args.table), args.plot)
+            plot(read_rows(*args.table), args.plot)
     else:
         train(args)

@@ -29,6 +29,7 @@ from torch import nn
 
 from benchmarks.learning.curve import Corpus, prepare
 from benchmarks.machine import DEVICE, synchronize
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve
@@ -324,7 +325,7 @@ def prepared(folder: Path, text: str, vocabulary: int, length: int, rows: int) -
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__, "out", "table")
     add: Callable[..., Any] = parser.add_argument
     add(
         "--prepare",
@@ -350,8 +351,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--processes", type=int, default=1, help="runs at a time")
     add("--threads", type=int, default=1, help="CPU threads of each run")
     add("--seconds", type=float, default=540.0, help="time limit of all runs")
-    add("--out", type=Path, help="a file to which lines are added")
-    add("--table", type=Path, nargs="+", metavar="FILE", help="print the table of such files")
     add("--against", default="folded-bf16", help="the setting that the table compares with")
     return parser
 

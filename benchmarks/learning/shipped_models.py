@@ -35,6 +35,7 @@ from typing import Any
 import torch
 
 import unmask
+from benchmarks.room import script_parser
 from benchmarks.rows import Report
 from unmask.backbones.layers.state import GraphKVState, KVState
 from unmask.config.run_config import load_recipe, resolve
@@ -386,7 +387,7 @@ def average(first: str, second: str, target: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = script_parser(__doc__, "tiny")
     add = parser.add_argument
     add("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to run")
     add("--write", type=float, default=200, help="seconds of the stage write")
@@ -400,7 +401,6 @@ def main() -> None:
     add("--corpora", default="corpora", help="folder of the text")
     add("--out", default="", help="folder of the results and the models")
     add("--int8", nargs="*", default=["wiki", "stories-ar"], help="models to export in int8")
-    add("--tiny", action="store_true", help="tiny networks, to try the script")
     add("--average", nargs=2, metavar="MODEL", help="two runs of one network")
     add("--to", default="models/mean", help="folder of the averaged model")
     args = parser.parse_args()

@@ -38,6 +38,8 @@ from benchmarks.learning.baselines import (
     write_real,
 )
 from benchmarks.learning.baselines import TINY as TINY_BASELINES
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from benchmarks.rows import markdown
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.likelihood.bound import student_quantile
@@ -302,66 +304,57 @@ def scored(one: Judged | None) -> str:
     )
 
 
-def plot(out: Path, picture: Path) -> None:
+def plot(out: Path, file: Path) -> None:
     """Nats against size; perplexity under the judge against network calls at each size."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     found, texts = trained(out), judged(out)
     sizes = by_size(found)
-    figure = Figure(figsize=(4 + 2.6 * len(sizes), 3.8), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, 1 + len(sizes), squeeze=False)[0]
-    shown = {"ar": ("autoregressive, exact", "C5"), "mdlm": ("MDLM, bound", "black")}
-    for method, (title, color) in shown.items():
-        names = [f"{method}-{size}" for size in sizes]
-        x = [next(iter(found[name].values()))["non_embedding"] for name in names]
-        y = [nats(found, name) for name in names]
-        half = [one.half for one in y]
-        style: dict[str, Any] = {"color": color, "marker": "o", "capsize": 3}
-        panels[0].errorbar(x, [one.mean for one in y], half, label=title, **style)
-    panels[0].set(xscale="log", xlabel="non-embedding parameters", ylabel="nats per token")
-    panels[0].legend(frameon=False, loc="center right", fontsize=9)
-    for axes in panels[2:]:
-        axes.sharey(panels[1])
-        axes.tick_params(labelleft=False, which="both")
-    for axes, size in zip(panels[1:], sizes, strict=True):
-        for number, sampler in enumerate((*STRATEGIES, "left_to_right")):
-            method = "ar" if sampler == "left_to_right" else "mdlm"
-            points = sorted(
-                (one.row["calls"], one.scores["perplexity"], one.scores["interval"])
-                for one in texts
-                if (one.row["row"], one.row["sampler"]) == (f"{method}-{size}", sampler)
-            )
-            x, y = [x for x, _, _ in points], [y for _, y, _ in points]
-            ends = [
-                [y - low for _, y, (low, _) in points],
-                [high - y for _, y, (_, high) in points],
-            ]
-            style = {"color": f"C{number}", "marker": "os^Dv*"[number], "capsize": 2}
-            title = f"{sampler} (autoregressive)" if method == "ar" else sampler
-            axes.errorbar(x, y, ends, label=title, elinewidth=0.8, **style)
-        axes.set(title=size, xlabel="network calls", yscale="log")
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:.0f}")
-    for axes in panels:
-        axes.grid(alpha=0.2)
-        axes.spines[["top", "right"]].set_visible(False)
-    if texts and sizes:
-        panels[1].set_ylabel("gen-PPL")
-        panels[1].yaxis.set_major_formatter("{x:,.0f}")
-        panels[1].yaxis.set_minor_formatter("{x:,.0f}")
-        shown = panels[1].get_legend_handles_labels()
-        figure.legend(*shown, loc="outside right upper", frameon=False, fontsize=9)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=140)
+    size = (4 + 2.6 * len(sizes), 3.8)
+    with picture(file, size, 1, 1 + len(sizes)) as (figure, panels):
+        shown = {"ar": ("autoregressive, exact", "C5"), "mdlm": ("MDLM, bound", "black")}
+        for method, (title, color) in shown.items():
+            names = [f"{method}-{size}" for size in sizes]
+            x = [next(iter(found[name].values()))["non_embedding"] for name in names]
+            y = [nats(found, name) for name in names]
+            half = [one.half for one in y]
+            style: dict[str, Any] = {"color": color, "marker": "o", "capsize": 3}
+            panels[0].errorbar(x, [one.mean for one in y], half, label=title, **style)
+        panels[0].set(xscale="log", xlabel="non-embedding parameters", ylabel="nats per token")
+        panels[0].legend(frameon=False, loc="center right", fontsize=9)
+        for axes in panels[2:]:
+            axes.sharey(panels[1])
+            axes.tick_params(labelleft=False, which="both")
+        for axes, size in zip(panels[1:], sizes, strict=True):
+            for number, sampler in enumerate((*STRATEGIES, "left_to_right")):
+                method = "ar" if sampler == "left_to_right" else "mdlm"
+                points = sorted(
+                    (one.row["calls"], one.scores["perplexity"], one.scores["interval"])
+                    for one in texts
+                    if (one.row["row"], one.row["sampler"]) == (f"{method}-{size}", sampler)
+                )
+                x, y = [x for x, _, _ in points], [y for _, y, _ in points]
+                ends = [
+                    [y - low for _, y, (low, _) in points],
+                    [high - y for _, y, (_, high) in points],
+                ]
+                style = {"color": f"C{number}", "marker": "os^Dv*"[number], "capsize": 2}
+                title = f"{sampler} (autoregressive)" if method == "ar" else sampler
+                axes.errorbar(x, y, ends, label=title, elinewidth=0.8, **style)
+            axes.set(title=size, xlabel="network calls", yscale="log")
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter("{x:.0f}")
+        if texts and sizes:
+            panels[1].set_ylabel("gen-PPL")
+            panels[1].yaxis.set_major_formatter("{x:,.0f}")
+            panels[1].yaxis.set_minor_formatter("{x:,.0f}")
+            shown = panels[1].get_legend_handles_labels()
+            figure.legend(*shown, loc="outside right upper", frameon=False, fontsize=9)
 
 
 TINY = TINY_BASELINES | {"factors": [1.0], "rows": 4, "sampling_steps": [2]}
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    found = script_parser(__doc__, "plot", "tiny")
     add = found.add_argument
     add("--data", type=Path, help="folder of rows and tokenizer, from per_step.py --prepare")
     add("--out", type=Path, default=Path("runs/sizes"), help="folder of results and texts")
@@ -385,11 +378,9 @@ def parser() -> argparse.ArgumentParser:
     add("--threads", type=int, default=1, help="CPU threads of a process")
     add("--seconds", type=float, default=1e9, help="start nothing after this time")
     add("--strict", action="store_true", help="stop at the first error")
-    add("--tiny", action="store_true", help="tiny sizes, to try the script")
     add("--plan", action="store_true", help="prints the seconds of each row")
     add("--judge", help="scores the saved texts: a judge as in unmask evaluate generation")
     add("--table", action="store_true", help="prints all tables")
-    add("--plot", type=Path, metavar="FILE", help="draws nats by size and the samplers")
     return found
 
 

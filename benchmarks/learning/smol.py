@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import unmask
+from benchmarks.machine import peak_gib
+from benchmarks.room import script_parser
 from benchmarks.rows import Report
 
 PART = 15 << 20  # bytes
@@ -98,13 +98,14 @@ def measured(
         bound = model.perplexity(valid, batch=args.batch, **options)
         row["left to right" if causal else f"block {block}"] = bound.bits_per_byte
         row["error" if causal else f"error {block}"] = bound.bits_per_byte_error
-    peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
     wall = round(time.perf_counter() - began, 1)
-    Report(args.out / "smol.jsonl").write({"row": name, "wall": wall, "peak_gib": peak, **row})
+    Report(args.out / "smol.jsonl").write(
+        {"row": name, "wall": wall, "peak_gib": peak_gib(), **row}
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = script_parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     packs = commands.add_parser("pack")
     packs.add_argument("files", type=Path, nargs="+")

@@ -5,15 +5,13 @@ was fixed before on other seeds. Seconds are those of training steps, without ev
 kernels and have their own column.
 """
 
-import argparse
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from benchmarks.rows import markdown, read_rows
 
 THEIRS, OURS = "#d55e00", "#0072b2"
@@ -66,51 +64,38 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield from markdown(head, lines, left=len(head))
 
 
-def draw(rows: list[dict[str, Any]], picture: Path) -> None:
+def draw(rows: list[dict[str, Any]], file: Path) -> None:
     """Bounds over seconds of training, one panel for each shape."""
     found = pairs(rows)
-    figure = Figure(figsize=(5 * len(found), 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(found), squeeze=False)[0]
-    for axes, (shape, (theirs, ours)) in zip(panels, found.items(), strict=True):
-        for row, colour in [(theirs, THEIRS), *((row, OURS) for row in ours)]:
-            steps = sorted(row["bounds"], key=int)
-            label = {id(theirs): "the authors' code", id(ours[0]): f"unmask, {len(ours)} seeds"}
-            axes.plot(
-                [row["seconds_at"][step] for step in steps],
-                [row["bounds"][step] for step in steps],
-                marker="o",
-                markersize=3,
-                color=colour,
-                label=label.get(id(row)),
+    with picture(file, (5 * len(found), 4), 1, len(found)) as (_, panels):
+        for axes, (shape, (theirs, ours)) in zip(panels, found.items(), strict=True):
+            for row, colour in [(theirs, THEIRS), *((row, OURS) for row in ours)]:
+                steps = sorted(row["bounds"], key=int)
+                label = {id(theirs): "the authors' code", id(ours[0]): f"unmask, {len(ours)} seeds"}
+                axes.plot(
+                    [row["seconds_at"][step] for step in steps],
+                    [row["bounds"][step] for step in steps],
+                    marker="o",
+                    markersize=3,
+                    color=colour,
+                    label=label.get(id(row)),
+                )
+            axes.axhline(target(theirs), color="0.5", linewidth=0.8, linestyle="--")
+            less = theirs["seconds"] / statistics.fmean(row["seconds"] for row in ours)
+            axes.set(
+                xscale="log",
+                xlabel="seconds of training (one H200)",
+                ylabel="bound, nats per token",
+                title=f"{shape}: the same bound in 1/{less:.1f} of the time",
             )
-        axes.axhline(target(theirs), color="0.5", linewidth=0.8, linestyle="--")
-        less = theirs["seconds"] / statistics.fmean(row["seconds"] for row in ours)
-        axes.set(
-            xscale="log",
-            xlabel="seconds of training (one H200)",
-            ylabel="bound, nats per token",
-            title=f"{shape}: the same bound in 1/{less:.1f} of the time",
-        )
-        axes.legend(frameon=False)
-        axes.grid(alpha=0.2)
-        axes.spines[["top", "right"]].set_visible(False)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=140)
+            axes.legend(frameon=False)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--table",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        required=True,
-        help="rows of per_step.py and of the authors' code",
-    )
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draws the rows")
+    parser = script_parser(__doc__, "table", "plot")
     args = parser.parse_args()
+    if not args.table:
+        parser.error("--table is missing: give rows of per_step.py and of the authors' code")
     rows = read_rows(*args.table)
     print("\n".join(table(rows)))
     if args.plot:

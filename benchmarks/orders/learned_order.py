@@ -17,6 +17,8 @@ import numpy as np
 import torch
 
 import unmask
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask.evaluation.metrics.bootstrap import ratio
 from unmask.extensions.orders.order_policy import OrderPolicy
@@ -103,52 +105,43 @@ def _cell(row: dict[str, Any], name: str) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def draw(found: list[dict[str, Any]], picture: Path) -> None:
+def draw(found: list[dict[str, Any]], file: Path) -> None:
     """Draws the difference to confidence against the calls."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for order in dict.fromkeys(row["order"] for row in found):
-        mine = [row for row in found if row["order"] == order and "change" in row]
-        y = np.array([row["change"] for row in mine])
-        ends = np.array([[row["change_low"], row["change_high"]] for row in mine]).reshape(-1, 2)
-        error = np.abs(ends.T - y)
-        if mine:
-            x = [row["calls"] for row in mine]
-            axes.errorbar(x, y, error, marker="o", capsize=3, label=order)
-    axes.axhline(0, color="black", linewidth=0.8, label="confidence")
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set(xlabel="network calls", ylabel="nats per token, less confidence")
-    axes.grid(alpha=0.2)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=120)
+    with picture(file, (6, 4), dpi=120) as (_, (axes,)):
+        for order in dict.fromkeys(row["order"] for row in found):
+            mine = [row for row in found if row["order"] == order and "change" in row]
+            y = np.array([row["change"] for row in mine])
+            ends = np.array([[row["change_low"], row["change_high"]] for row in mine]).reshape(
+                -1, 2
+            )
+            error = np.abs(ends.T - y)
+            if mine:
+                x = [row["calls"] for row in mine]
+                axes.errorbar(x, y, error, marker="o", capsize=3, label=order)
+        axes.axhline(0, color="black", linewidth=0.8, label="confidence")
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set(xlabel="network calls", ylabel="nats per token, less confidence")
+        axes.legend(frameon=False, fontsize=9)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", nargs="?")
-    parser.add_argument("--data")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--calls", type=int, nargs="+", default=[4, 8, 16, 32, 64])
-    parser.add_argument("--updates", type=int, default=400)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--rows", type=int, default=64, help="held-out rows that are measured")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--policy", type=Path, help="file of the policy; an existing one is read")
-    parser.add_argument("--out", type=Path, help="a file to which rows are added")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="prints a file of --out")
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draws the file of --table")
+    parser = script_parser(__doc__, "out", "table", "plot")
+    add = parser.add_argument
+    add("model", nargs="?")
+    add("--data")
+    add("--length", type=int, default=128)
+    add("--calls", type=int, nargs="+", default=[4, 8, 16, 32, 64])
+    add("--updates", type=int, default=400)
+    add("--batch", type=int, default=16)
+    add("--group", type=int, default=8)
+    add("--rows", type=int, default=64, help="held-out rows that are measured")
+    add("--seed", type=int, default=0)
+    add("--device", default="auto")
+    add("--policy", type=Path, help="file of the policy; an existing one is read")
     args = parser.parse_args()
     if args.table:
-        found = read_rows(args.table)
+        found = read_rows(*args.table)
         print("\n".join(table(found)))
         if args.plot:
             draw(found, args.plot)

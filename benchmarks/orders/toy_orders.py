@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.room import script_parser
 from benchmarks.rows import Report
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "laws"))
@@ -107,10 +108,10 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--languages", type=int, default=24)
-    parser.add_argument("--updates", type=int, default=100, help="updates of a policy")
-    parser.add_argument("--out", type=Path, help="a file to which rows are added")
+    parser = script_parser(__doc__, "out")
+    add = parser.add_argument
+    add("--languages", type=int, default=24)
+    add("--updates", type=int, default=100, help="updates of a policy")
     args = parser.parse_args()
     report = Report(args.out)
     for row in rows(args):

@@ -23,7 +23,7 @@ import numpy as np
 import unmask
 from benchmarks.limited import side_by_side
 from benchmarks.machine import DEVICE, machine_row, wall_seconds
-from benchmarks.room import again
+from benchmarks.room import again, script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.run_config import RunConfig, load_recipe, resolve
 from unmask.data.load import load_data, pairs_from
@@ -242,9 +242,9 @@ def gain(ours: dict[str, Any], other: dict[str, Any], draws: int = 300) -> dict[
     return {"difference": values[0], "low": float(low), "high": float(high), "sources": n}
 
 
-def table(file: Path) -> Iterator[str]:
+def table(files: list[Path]) -> Iterator[str]:
     """The lines of a file as a table, one row for each model and decoding on the first test set."""
-    rows = read_rows(file)
+    rows = read_rows(*files)
     targets = [row for row in rows if row["row"] == "targets"]
     tests = list(dict.fromkeys(row["test"] for row in targets))
     bounds = {
@@ -277,25 +277,23 @@ def table(file: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", choices=TASKS, default="multi30k")
-    parser.add_argument("--data", type=Path, default=Path("multi30k"))
-    parser.add_argument("--runs", type=Path, default=Path("runs/encoder-decoder"))
-    parser.add_argument("--out", type=Path, default=None, help="file for the lines")
-    parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--steps", type=int, default=2400)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--sources", type=int, default=1000, help="sentences of each test set")
-    parser.add_argument("--seconds", type=float, default=1e9, help="most time of training")
-    parser.add_argument("--width", type=int, default=256, help="width of the networks")
-    parser.add_argument("--depth", type=int, default=6, help="blocks, even; an encoder has half")
-    parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--vocabulary", type=int, help="tokens of the vocabulary")
-    parser.add_argument("--optimizer", default="adamw", help="adamw or muon")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
-    parser.add_argument("--train", choices=MODELS, help="trains one model and stops")
-    parser.add_argument("--score", type=Path, default=None, help="scores the lines of a file")
-    parser.add_argument("--table", type=Path, default=None, help="prints the lines of a file")
+    parser = script_parser(__doc__, "out", "table", "tiny")
+    add = parser.add_argument
+    add("--task", choices=TASKS, default="multi30k")
+    add("--data", type=Path, default=Path("multi30k"))
+    add("--runs", type=Path, default=Path("runs/encoder-decoder"))
+    add("--only", nargs="+", choices=MODELS, default=list(MODELS))
+    add("--steps", type=int, default=2400)
+    add("--batch", type=int, default=256)
+    add("--sources", type=int, default=1000, help="sentences of each test set")
+    add("--seconds", type=float, default=1e9, help="most time of training")
+    add("--width", type=int, default=256, help="width of the networks")
+    add("--depth", type=int, default=6, help="blocks, even; an encoder has half")
+    add("--dropout", type=float, default=0.2)
+    add("--vocabulary", type=int, help="tokens of the vocabulary")
+    add("--optimizer", default="adamw", help="adamw or muon")
+    add("--train", choices=MODELS, help="trains one model and stops")
+    add("--score", type=Path, default=None, help="scores the lines of a file")
     options = parser.parse_args()
     if options.table:
         print("\n".join(table(options.table)))

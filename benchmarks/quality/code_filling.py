@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import machine_row
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask import Model, SamplingParams, load
 from unmask.data.documents.fields import Fields
@@ -248,19 +249,16 @@ def _percent(row: dict[str, Any], name: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", nargs="?", help="a model of the recipe code")
-    parser.add_argument("--data", help="a source of Python files; the files that training held out")
-    parser.add_argument("--baseline", help="an autoregressive model of the same rows")
-    parser.add_argument("--samplers", nargs="+", default=["confidence", LEFT_TO_RIGHT])
-    parser.add_argument("--lines", type=int, nargs="+", default=[1, 3, 10])
-    parser.add_argument("--functions", type=int, default=400)
-    parser.add_argument("--batch", type=int, default=100, help="functions of one batch")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, help="a file to which rows are added")
-    parser.add_argument(
-        "--table", type=Path, nargs="+", metavar="FILE", help="print files of --out"
-    )
+    parser = script_parser(__doc__, "out", "table")
+    add = parser.add_argument
+    add("model", nargs="?", help="a model of the recipe code")
+    add("--data", help="a source of Python files; the files that training held out")
+    add("--baseline", help="an autoregressive model of the same rows")
+    add("--samplers", nargs="+", default=["confidence", LEFT_TO_RIGHT])
+    add("--lines", type=int, nargs="+", default=[1, 3, 10])
+    add("--functions", type=int, default=400)
+    add("--batch", type=int, default=100, help="functions of one batch")
+    add("--device", default="auto")
     args = parser.parse_args()
     if args.table:
         found = [row for row in read_rows(*args.table) if "way" in row]

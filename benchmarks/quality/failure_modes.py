@@ -28,6 +28,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from benchmarks.machine import DEVICE
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask import Model, load
 from unmask.data.documents.fields import Fields
@@ -440,22 +442,13 @@ def _figure(value: float, error: float | None, scale: float = 1, digits: int = 2
     return f"{scale * value:.{digits}f}{spread}"
 
 
-def draw(found: list[dict[str, Any]], picture: Path) -> None:
+def draw(found: list[dict[str, Any]], file: Path) -> None:
     """One panel for each failure mode."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 8.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(2, 2).flat
-    for axes, mode, panel in zip(panels, MODES, PANELS, strict=True):
-        panel(axes, [row for row in found if row.get("mode") == mode])
-        axes.grid(alpha=0.2)
-        axes.spines[["top", "right"]].set_visible(False)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(framealpha=0.7, edgecolor="none", fontsize=7)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=110)
+    with picture(file, (11, 8.5), 2, 2, dpi=110) as (_, panels):
+        for axes, mode, panel in zip(panels, MODES, PANELS, strict=True):
+            panel(axes, [row for row in found if row.get("mode") == mode])
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(framealpha=0.7, edgecolor="none", fontsize=7)
 
 
 def _draw_repetition(axes: "Axes", rows: list[dict[str, Any]]) -> None:
@@ -538,35 +531,28 @@ def _line(axes: "Axes", rows: list[dict[str, Any]], x: str, y: str, label: str) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
+    parser = script_parser(__doc__, "out", "table", "plot", "tiny")
+    add = parser.add_argument
+    add(
         "--models",
         nargs=2,
         default=["stories", "stories-ar"],
         metavar=("MODEL", "JUDGE"),
         help="a masked diffusion model, and an autoregressive one of the same tokenizer",
     )
-    parser.add_argument("--real", type=Path, metavar="FILE", help="a file of real stories")
-    parser.add_argument("--only", nargs="+", choices=MODES, default=MODES)
-    parser.add_argument("--texts", type=int, default=16, help="texts of a row")
-    parser.add_argument("--steps", type=int, nargs="+", default=[8, 16, 32, 64, 128])
-    parser.add_argument("--early-steps", type=int, default=32, help="sampling steps of early")
-    parser.add_argument("--gammas", type=float, nargs="+", default=[0.1, 0.5, 2.0])
-    parser.add_argument("--length", type=int, default=128, help="tokens of a text")
-    parser.add_argument("--long", type=int, default=1000, help="tokens of a text of context")
-    parser.add_argument("--window", type=int, default=128, help="tokens of a window of context")
-    parser.add_argument("--window-steps", type=int, default=16, help="steps of a window")
-    parser.add_argument("--probes", type=int, default=32, help="measured tokens of a text")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, help="threads of a CPU")
-    parser.add_argument("--tiny", action="store_true", help="tiny counts, to try the script")
-    parser.add_argument("--out", type=Path, help="a file to which rows are added")
-    parser.add_argument(
-        "--table", type=Path, nargs="+", metavar="FILE", help="print files of --out"
-    )
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the files of --table")
+    add("--real", type=Path, metavar="FILE", help="a file of real stories")
+    add("--only", nargs="+", choices=MODES, default=MODES)
+    add("--texts", type=int, default=16, help="texts of a row")
+    add("--steps", type=int, nargs="+", default=[8, 16, 32, 64, 128])
+    add("--early-steps", type=int, default=32, help="sampling steps of early")
+    add("--gammas", type=float, nargs="+", default=[0.1, 0.5, 2.0])
+    add("--length", type=int, default=128, help="tokens of a text")
+    add("--long", type=int, default=1000, help="tokens of a text of context")
+    add("--window", type=int, default=128, help="tokens of a window of context")
+    add("--window-steps", type=int, default=16, help="steps of a window")
+    add("--probes", type=int, default=32, help="measured tokens of a text")
+    add("--seed", type=int, default=0)
+    add("--threads", type=int, help="threads of a CPU")
     args = parser.parse_args()
     if args.table:
         found = read_rows(*args.table)

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from benchmarks.room import again
+from benchmarks.room import again, script_parser
 from unmask.extensions.reproduce.scaled_runs import RUNS, Request
 from unmask.runs.measurements import figures
 
@@ -172,20 +172,17 @@ def _begin(job: Job, out: Path) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path, help="the folder of all text")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/quality"), help="folder of results and logs"
-    )
-    parser.add_argument("--runs", type=Path, default=Path("runs/reproduce-small"))
-    parser.add_argument("--slots", type=int, default=3, help="jobs at a time")
-    parser.add_argument(
-        "--only", nargs="+", metavar="JOB", help="some jobs; the jobs that they need must be done"
-    )
-    parser.add_argument("--steps", type=int, help="training steps of every run, to try the script")
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("data", type=Path, help="the folder of all text")
+    add("--out", type=Path, default=Path("runs/quality"), help="folder of results and logs")
+    add("--runs", type=Path, default=Path("runs/reproduce-small"))
+    add("--slots", type=int, default=3, help="jobs at a time")
+    add("--only", nargs="+", metavar="JOB", help="some jobs; the jobs that they need must be done")
+    add("--steps", type=int, help="training steps of every run, to try the script")
     for one in ("--train", "--measure"):
-        parser.add_argument(one, metavar="RUN", choices=NETWORKS, help=argparse.SUPPRESS)
-    parser.add_argument("--list", action="store_true", help="print the commands and stop")
+        add(one, metavar="RUN", choices=NETWORKS, help=argparse.SUPPRESS)
+    add("--list", action="store_true", help="print the commands and stop")
     args = parser.parse_args()
     plan = Plan(args.data, args.runs, args.steps)
     if name := args.train or args.measure:

@@ -31,6 +31,8 @@ import torch
 
 import unmask
 from benchmarks.machine import DEVICE, machine_row
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.load import load_data
@@ -235,12 +237,12 @@ def _records(file: Path, most: int | None = None) -> list[dict[str, str]]:
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()[:most]]
 
 
-def table(file: Path) -> Iterator[str]:
+def table(files: list[Path]) -> Iterator[str]:
     """The lines of a file as a table, with 95% intervals."""
     head = ["tokens by", "share", "guidance", "changed style, %", "by the encoder, %"]
     head += ["BLEU to the source", "cosine", "bits per byte"]
     lines = []
-    for row in read_rows(file):
+    for row in read_rows(*files):
         if row["row"] == "sources" and "bleu" in row:
             lines.append(["sources", *[""] * 6, _cell(row, "bits")])
         if row["row"] == "edit":
@@ -260,57 +262,45 @@ def _cell(row: dict[str, Any], name: str, scale: float = 1, digits: int = 2) -> 
     return f"{value} [{low}, {high}]"
 
 
-def draw(file: Path, picture: Path) -> None:
+def draw(files: list[Path], file: Path) -> None:
     """Draws the trade-off: accuracy of the style against the cosine to the source."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    rows = [row for row in read_rows(file) if row["row"] == "edit"]
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    for axes, choice in zip(panels, ("attribution", "random"), strict=True):
-        for weight in WEIGHTS:
-            mine = [row for row in rows if (row["choice"], row["weight"]) == (choice, weight)]
-            y = np.array([row["accuracy"] for row in mine])
-            ends = np.array([[row["accuracy_low"], row["accuracy_high"]] for row in mine]).T
-            name = f"guidance {weight:g}" if weight else "no guidance: control"
-            style = {} if weight else {"color": "black", "linestyle": "--"}
-            x = [row["cosine"] for row in mine]
-            axes.errorbar(x, y, np.abs(ends - y), marker="o", capsize=2, label=name, **style)
-        title = "random tokens" if choice == "random" else f"tokens by {choice}"
-        axes.set(title=title, xlabel="cosine to the source")
-        axes.grid(alpha=0.2)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("share with the new style")
-    panels[0].legend(frameon=False, fontsize=9)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=120)
+    rows = [row for row in read_rows(*files) if row["row"] == "edit"]
+    with picture(file, (9, 4), 1, 2, dpi=120, sharex=True, sharey=True) as (_, panels):
+        for axes, choice in zip(panels, ("attribution", "random"), strict=True):
+            for weight in WEIGHTS:
+                mine = [row for row in rows if (row["choice"], row["weight"]) == (choice, weight)]
+                y = np.array([row["accuracy"] for row in mine])
+                ends = np.array([[row["accuracy_low"], row["accuracy_high"]] for row in mine]).T
+                name = f"guidance {weight:g}" if weight else "no guidance: control"
+                style = {} if weight else {"color": "black", "linestyle": "--"}
+                x = [row["cosine"] for row in mine]
+                axes.errorbar(x, y, np.abs(ends - y), marker="o", capsize=2, label=name, **style)
+            title = "random tokens" if choice == "random" else f"tokens by {choice}"
+            axes.set(title=title, xlabel="cosine to the source")
+        panels[0].set_ylabel("share with the new style")
+        panels[0].legend(frameon=False, fontsize=9)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prepare", type=Path, default=None, help="folder for the sentences")
-    parser.add_argument("--text", type=Path, default=None, help="folder of the reviews")
-    parser.add_argument("--most", type=int, default=100_000, help="sentences of a part")
-    parser.add_argument("--data", type=Path, default=Path("sentences"))
-    parser.add_argument("--runs", type=Path, default=Path("runs/style"))
-    parser.add_argument("--out", type=Path, default=None, help="file for the lines")
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--width", type=int, default=256, help="width of the networks")
-    parser.add_argument("--depth", type=int, default=6, help="blocks of the networks")
-    parser.add_argument("--vocabulary", type=int, default=4096, help="tokens of the vocabulary")
-    parser.add_argument("--sentences", type=int, default=100, help="sentences to rewrite")
-    parser.add_argument("--processes", type=int, default=1, help="processes that rewrite")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
-    parser.add_argument("--train", action="store_true", help="trains the models and stops")
-    parser.add_argument("--score", type=Path, default=None, help="scores the texts of a file")
-    parser.add_argument("--judge", type=Path, default=None, help="a language model for --score")
-    parser.add_argument("--encoder", type=Path, default=None, help="an encoder for --score")
-    parser.add_argument("--judged", type=int, default=4000, help="sentences that train its head")
-    parser.add_argument("--table", type=Path, default=None, help="prints the lines of a file")
-    parser.add_argument("--plot", type=Path, default=None, metavar="PNG", help="draws --table")
+    parser = script_parser(__doc__, "out", "table", "plot", "tiny")
+    add = parser.add_argument
+    add("--prepare", type=Path, default=None, help="folder for the sentences")
+    add("--text", type=Path, default=None, help="folder of the reviews")
+    add("--most", type=int, default=100_000, help="sentences of a part")
+    add("--data", type=Path, default=Path("sentences"))
+    add("--runs", type=Path, default=Path("runs/style"))
+    add("--steps", type=int, default=3000)
+    add("--batch", type=int, default=256)
+    add("--width", type=int, default=256, help="width of the networks")
+    add("--depth", type=int, default=6, help="blocks of the networks")
+    add("--vocabulary", type=int, default=4096, help="tokens of the vocabulary")
+    add("--sentences", type=int, default=100, help="sentences to rewrite")
+    add("--processes", type=int, default=1, help="processes that rewrite")
+    add("--train", action="store_true", help="trains the models and stops")
+    add("--score", type=Path, default=None, help="scores the texts of a file")
+    add("--judge", type=Path, default=None, help="a language model for --score")
+    add("--encoder", type=Path, default=None, help="an encoder for --score")
+    add("--judged", type=int, default=4000, help="sentences that train its head")
     options = parser.parse_args()
     if options.table:
         print("\n".join(table(options.table)))

@@ -5,7 +5,6 @@ denoiser is exact, so all error is the sampler's. Prints one JSON line for each 
 table. The floor is the distance of as many exact draws.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -20,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "laws"))
 
 from kit import Language, Scores, distance
 
+from benchmarks.room import script_parser
 from benchmarks.rows import markdown
 from unmask.diffusion.schedule import LogLinear
 from unmask.samplers.ancestral import Ancestral
@@ -135,10 +135,11 @@ def table(found: list[Point], steps: list[int]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=10_000, help="texts of each sampler")
-    parser.add_argument("--steps", type=int, nargs="+", default=STEPS)
-    parser.add_argument("--samplers", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS))
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--rows", type=int, default=10_000, help="texts of each sampler")
+    add("--steps", type=int, nargs="+", default=STEPS)
+    add("--samplers", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS))
     args = parser.parse_args()
     language = Language.random(size=4, length=4)
     found = []

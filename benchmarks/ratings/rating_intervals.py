@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.room import script_parser
 from benchmarks.rows import Report
 from unmask.evaluation.metrics.bootstrap import mean, share
 from unmask.extensions.ratings.comparisons import compare_texts
@@ -63,9 +64,8 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__, "out")
     parser.add_argument("--studies", type=int, default=200, help="simulated studies of a setting")
-    parser.add_argument("--out", type=Path, help="a file to which rows are added")
     args = parser.parse_args()
     report = Report(args.out)
     for row in rows(args):

@@ -7,7 +7,6 @@ moment of a request. A new server resumes the file. Each vote with a response mu
 have two votes of one rater.
 """
 
-import argparse
 import http.client
 import json
 import os
@@ -19,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.room import script_parser
 from unmask.extensions.ratings.comparisons import attention_checks, compare_texts
 from unmask.extensions.ratings.rating_file import RatingFile
 from unmask.extensions.ratings.rating_routes import rating_router
@@ -78,9 +78,10 @@ def kill_inside(port: int, child: int, vote: dict[str, Any], dice: random.Random
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--kills", type=int, default=50)
+    add("--seed", type=int, default=random.randrange(10**6))
     args = parser.parse_args(argv)
     dice = random.Random(args.seed)
     prompts = [f"prompt {number}" for number in range(6 * args.kills)]

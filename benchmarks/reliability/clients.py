@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import unmask
-from benchmarks.room import script
+from benchmarks.room import script, script_parser
 from unmask.config.run_config import resolve
 
 FEATURES: list[tuple[str, str, bool, Callable[[Path], str]]] = []
@@ -554,11 +554,12 @@ def rows(long: bool) -> Iterator[tuple[str, str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--long", action="store_true", help="add LoRA on the model stories")
-    parser.add_argument("--only", default="", help="only clients whose name contains this text")
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--strategy", help=argparse.SUPPRESS)
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--long", action="store_true", help="add LoRA on the model stories")
+    add("--only", default="", help="only clients whose name contains this text")
+    add("--worker", type=Path, help=argparse.SUPPRESS)
+    add("--strategy", help=argparse.SUPPRESS)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

@@ -8,7 +8,6 @@ growth of the memory. Texts from random walks through the automaton, and changed
 With `--attacks` each of the worst requests known is compiled in a process of its own, with at most 20 seconds and 8 GiB.
 """
 
-import argparse
 import json
 import random
 import re
@@ -29,6 +28,7 @@ import numpy as np
 
 import unmask
 from benchmarks.reliability.constraint_cases import KINDS, pattern, schema
+from benchmarks.room import script_parser
 from unmask.constraints.byte_automaton import ByteMachine
 from unmask.constraints.compiled import compile_constraint
 from unmask.constraints.constraint import Constraint
@@ -263,12 +263,12 @@ def _limited() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=200, help="patterns and schemas")
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--attacks", action="store_true", help="run the known attacks instead")
-    parser.add_argument("--attack", choices=ATTACKS, help="run one attack in this process")
-    parser.add_argument("--out", type=Path, help="file of the rows")
+    parser = script_parser(__doc__, "out")
+    add = parser.add_argument
+    add("--cases", type=int, default=200, help="patterns and schemas")
+    add("--first", type=int, default=0, help="number of the first case")
+    add("--attacks", action="store_true", help="run the known attacks instead")
+    add("--attack", choices=ATTACKS, help="run one attack in this process")
     args = parser.parse_args()
     if args.attack:
         print(json.dumps(attack(args.attack)))

@@ -12,7 +12,6 @@ flipped. Then two commands run:
 Neither command may end with a traceback. The file loss.png, a picture of the log, is never damaged.
 """
 
-import argparse
 import contextlib
 import io
 import random
@@ -26,6 +25,7 @@ from typing import NamedTuple
 import torch
 
 from benchmarks.reliability.kills import SETTINGS, hashes
+from benchmarks.room import script_parser
 from unmask.cli import main as unmask
 
 STEPS = 24
@@ -131,9 +131,10 @@ def compared(whole: dict[str, str], lost_best: bool) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--count", type=int, default=200)
+    add("--seed", type=int, default=random.randrange(10**6))
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     dice, outcomes = random.Random(args.seed), Counter[tuple[str, str]]()

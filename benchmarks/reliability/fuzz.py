@@ -7,7 +7,6 @@ it with a one-line error of the package. Anything else is a failure, and so is a
 input of a failure is saved. The script prints one JSON line for each loader. The inputs are the same each time.
 """
 
-import argparse
 import bz2
 import contextlib
 import gzip
@@ -33,6 +32,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 import unmask
 from benchmarks.reliability.hostile_files import Files, Seeds, hostile
+from benchmarks.room import script_parser
 from unmask.config.components import build_method
 from unmask.config.run_config import dump_yaml, load_recipe, resolve
 from unmask.data.data_config import DataConfig
@@ -295,10 +295,11 @@ def _quiet() -> Iterator[None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=12_500, help="files for all loaders together")
-    parser.add_argument("--only", nargs="*", default=list(LOADERS), choices=LOADERS)
-    parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"))
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--inputs", type=int, default=12_500, help="files for all loaders together")
+    add("--only", nargs="*", default=list(LOADERS), choices=LOADERS)
+    add("--failures", type=Path, default=Path("fuzz-failures"))
     args = parser.parse_args()
     signal.signal(signal.SIGALRM, stop)
     limits = resource.getrlimit(resource.RLIMIT_AS)

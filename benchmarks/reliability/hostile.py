@@ -8,7 +8,6 @@ line: the count of each status, the slowest response, and if a fixed request has
 exit code is 1 after any failure.
 """
 
-import argparse
 import itertools
 import json
 import random
@@ -28,6 +27,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
+from benchmarks.room import script_parser
 from benchmarks.speed.serving import random_model, resident, server
 
 PATIENCE = 30.0  # seconds; a slower response counts as a hang
@@ -324,10 +324,11 @@ def fixed(address: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--requests", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--model", help="a model to serve instead of a small one of random weights")
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--requests", type=int, default=2000)
+    add("--seed", type=int, default=0)
+    add("--model", help="a model to serve instead of a small one of random weights")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(args.model) if args.model else Path(folder) / "model"

@@ -7,7 +7,6 @@ optimizer, averages, the best weights, the exported model, the loss log and the 
 those of the undisturbed run.
 """
 
-import argparse
 import hashlib
 import os
 import random
@@ -21,6 +20,7 @@ import torch
 import torch._dynamo  # optimizers import it: import it once, before the forks
 
 import unmask
+from benchmarks.room import script_parser
 from unmask.config.run_config import RunConfig, load_recipe, resolve
 from unmask.files.jsonl import JsonLines
 
@@ -108,10 +108,11 @@ def strike(run: Path, config: RunConfig, kills: int, dice: random.Random) -> Ite
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--kills", type=int, default=30)
+    add("--steps", type=int, default=120)
+    add("--seed", type=int, default=random.randrange(10**6))
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # the number of threads changes bits
     dice, config = random.Random(args.seed), configuration(args.steps)

@@ -8,7 +8,6 @@ processes. The losses may differ only by the order in which float32 numbers are 
 SIGKILL ends one of them at random moments, and torchrun restarts both. Tensors, counters and log must be equal to the bit.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.room import script
+from benchmarks.room import script, script_parser
 from unmask.data.loader import Loader
 from unmask.files.storage import verify
 from unmask.training.checkpoints.checkpoint import newest
@@ -136,11 +135,12 @@ def reached(run: Path) -> int:
 def main() -> int:
     if sys.argv[1:2] == ["--"]:
         return worker(sys.argv[2:])
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="a new folder for the runs")
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="a new folder for the runs")
+    add("--steps", type=int, default=200)
+    add("--kills", type=int, default=3)
+    add("--seed", type=int, default=0)
     args = parser.parse_args()
     args.out.mkdir(parents=True)
     ways = [("plain", 1), ("ddp", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 1), ("fsdp", 2)]

@@ -8,7 +8,6 @@ Both runs must be on one machine with one number of threads, since processors ro
 prints a line for each group: equal to the bit, or the largest difference. It exits with 1 if anything differs.
 """
 
-import argparse
 import hashlib
 import json
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 import unmask
+from benchmarks.room import script_parser
 from unmask.files.jsonl import JsonLines
 
 TEXTS = {
@@ -174,12 +174,11 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, help="JSON file of the results")
-    parser.add_argument("--only", help="a part: texts, bounds, log_probabilities or losses")
-    parser.add_argument("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"))
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--out", type=Path, help="JSON file of the results")
+    add("--only", help="a part: texts, bounds, log_probabilities or losses")
+    add("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"))
     args = parser.parse_args()
     if args.compare:
         sys.exit(not compare(*(json.loads(file.read_text()) for file in args.compare)))

@@ -7,7 +7,6 @@ work on the machine distorts both clocks. The cost of checkpoints is therefore a
 the training loop waited, and the processor seconds of the thread that writes.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.room import script_parser
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, load_recipe, resolve, to_dict
 from unmask.data.load import Data, load_data
@@ -110,11 +110,10 @@ def size(run: Path) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--recipe", default="demo")
-    parser.add_argument(
-        "--steps", type=int, default=0, help="training steps instead of the recipe's"
-    )
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--recipe", default="demo")
+    add("--steps", type=int, default=0, help="training steps instead of the recipe's")
     args = parser.parse_args(argv)
     overrides = [("training.steps", str(args.steps))] if args.steps else []
     config = resolve(load_recipe(args.recipe), overrides)

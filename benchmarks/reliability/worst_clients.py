@@ -24,6 +24,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.room import script_parser
+
 NONE = httpx.Limits(max_connections=None)
 RETRY = 1.0  # seconds before a refused client asks again
 PATIENCE = 60.0  # seconds for a response
@@ -203,13 +205,13 @@ def waited(running: "subprocess.Popen[str]") -> int | str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each of the two loads")
-    parser.add_argument("--clients", type=int, default=64, help="attackers")
-    parser.add_argument("--ordinary", type=int, default=8, help="ordinary clients")
-    parser.add_argument("--model", default="stories")
-    parser.add_argument("--timeout", default="20", help="time limit of a request")
-    parser.add_argument("--out", type=Path, help="file to which the rows are added")
+    parser = script_parser(__doc__, "out")
+    add = parser.add_argument
+    add("--seconds", type=float, default=60.0, help="of each of the two loads")
+    add("--clients", type=int, default=64, help="attackers")
+    add("--ordinary", type=int, default=8, help="ordinary clients")
+    add("--model", default="stories")
+    add("--timeout", default="20", help="time limit of a request")
     args = parser.parse_args()
     limits = ["--active", "8", "--waiting", "8", "--timeout", args.timeout]
     command = [sys.executable, "-m", "unmask", "serve", args.model, "--port", "0", *limits]

@@ -4,11 +4,11 @@ The figures are those that `gpu.py` and runs of the authors' code on the same ki
 attention stood in for flash-attn. Rates of different days differ, so a row says if both were measured in one run.
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.room import script_parser
 from benchmarks.rows import markdown, read_rows
 
 
@@ -46,7 +46,7 @@ def _rates(row: dict[str, Any], rates: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     stored = Path(__file__).with_name("authors.jsonl")
     parser.add_argument("--table", type=Path, default=stored, metavar="FILE", help="stored figures")
     rows = read_rows(parser.parse_args().table)

@@ -15,6 +15,8 @@ import time
 
 import torch
 
+from benchmarks.machine import peak_gib, reset_peak, synchronize
+from benchmarks.room import script_parser
 from unmask.backbones.compile import compile_blocks
 from unmask.config.components import build_method
 from unmask.config.run_config import resolve
@@ -31,10 +33,9 @@ from unmask.vocabulary import Vocabulary
 BLOCKS = (0, 4, 16)
 
 
-def wait(device: torch.device) -> float:
+def now() -> float:
     """The time after all work of the device."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    synchronize()
     return time.perf_counter()
 
 
@@ -61,27 +62,24 @@ def trained(method: BlockDiffusion, args: argparse.Namespace, device: torch.devi
     if args.compile:
         compile_blocks(method.backbone, {args.batch})
     taken: dict[int, list[float]] = {block: [] for block in BLOCKS}
-    memory = dict.fromkeys(BLOCKS, 0.0)
+    memory: dict[int, float | None] = {}
     for step in range(len(BLOCKS) * (args.steps + 2)):
         block = BLOCKS[step % len(BLOCKS)]
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        start = wait(device)
+        reset_peak()
+        start = now()
         with autocast(device, args.precision):
             loss = method(batch, RowStream(0, step, range(args.batch), args.batch)).total
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        taken[block].append(wait(device) - start)
-        if device.type == "cuda":
-            memory[block] = torch.cuda.max_memory_allocated() / 2**30
+        taken[block].append(now() - start)
+        memory[block] = peak_gib()
     whole = statistics.median(taken[0][2:])
     for block, seconds in taken.items():
         middle = statistics.median(seconds[2:])  # the first two of each compile
         row = {"work": "train", "block": block, "ms": round(1e3 * middle, 1)}
         row |= {"tokens_per_second": round(x.numel() / middle), "ratio": round(middle / whole, 2)}
-        peak = {"GiB": round(memory[block], 2)} if device.type == "cuda" else {}
-        print(json.dumps(row | peak), flush=True)
+        print(json.dumps(row | {"peak_gib": memory[block]}), flush=True)
 
 
 def written(method: BlockDiffusion, args: argparse.Namespace, device: torch.device) -> None:
@@ -94,26 +92,25 @@ def written(method: BlockDiffusion, args: argparse.Namespace, device: torch.devi
         for seed in range(3):
             task = SamplingTask([seed], method.schedule, watched=False)
             sampler = Blocks(block, args.length, FirstHitting())
-            start = wait(device)
+            start = now()
             with torch.inference_mode():
                 canvas = Canvas(tokens, mask_id)
                 last_frame(sampler.generate(method.denoiser(), canvas, task), canvas)
-            seconds.append(wait(device) - start)
+            seconds.append(now() - start)
         row = {"work": "write", "block": block, "seconds": round(statistics.median(seconds), 3)}
         print(json.dumps(row), flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = script_parser(__doc__)
+    add = parser.add_argument
     for name, value in (("width", 576), ("depth", 30), ("heads", 9), ("vocabulary", 49152)):
-        parser.add_argument(f"--{name}", type=int, default=value)
+        add(f"--{name}", type=int, default=value)
     for name, value in (("length", 512), ("batch", 64), ("steps", 10)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
-    parser.add_argument("--compile", action="store_true")
+        add(f"--{name}", type=int, default=value)
+    add("--device", default="cpu")
+    add("--precision", default="fp32", choices=("fp32", "bf16"))
+    add("--compile", action="store_true")
     args = parser.parse_args()
     device = resolve_device(args.device)
     torch.manual_seed(0)

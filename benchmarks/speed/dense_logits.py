@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.room import again
+from benchmarks.room import again, script_parser
 from unmask import shapes
 from unmask.backbones.dit import DiT
 from unmask.diffusion.process import q_sample
@@ -193,12 +193,13 @@ def rows(vocabulary: int, seconds: dict[str, float], peak: dict[str, float]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of each variant")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--vocabulary", type=int, nargs="+", default=VOCABULARIES)
-    parser.add_argument("--peak", choices=VARIANTS, help=argparse.SUPPRESS)
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--steps", type=int, default=20, help="timed steps of each variant")
+    add("--threads", type=int, default=2)
+    add("--dropout", type=float, default=0.1)
+    add("--vocabulary", type=int, nargs="+", default=VOCABULARIES)
+    add("--peak", choices=VARIANTS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     for size in args.vocabulary:

@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.machine import DEVICE, peak_gib, reset_peak
 from benchmarks.operations import Setting
-from benchmarks.room import again
+from benchmarks.room import again, script_parser
 from benchmarks.rows import Report, markdown
 from benchmarks.workloads import Unsaved, mdlm, random_tokens
 from unmask.runs.plan import GIB, Machine, Work, memory, pass_seconds
@@ -150,7 +150,7 @@ def compare(rows: dict[str, dict[str, Any]]) -> bool:
 
 def main() -> None:
     cuda = DEVICE.type == "cuda"
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__, "out")
     add = parser.add_argument
     add("--way", choices=WAYS, help="run one strategy in this process (or under torchrun)")
     add("--ways", nargs="+", choices=WAYS, default=list(WAYS))
@@ -164,7 +164,6 @@ def main() -> None:
     add("--steps", type=int, default=30 if cuda else 6)
     add("--precision", choices=("bf16", "fp32"), default="bf16" if cuda else "fp32")
     add("--compile", action=argparse.BooleanOptionalAction, default=cuda)
-    add("--out", type=Path, help="a file to add the lines to")
     args = parser.parse_args()
     if args.way:
         if row := measure(args):

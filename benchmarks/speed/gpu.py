@@ -4,15 +4,14 @@ The network is the 12 x 768 DiT in bf16, with dropout 0.1, AdamW, EMA and clippi
 trainer, samplers and evaluation do the work. Each row is one JSON line. `--table FILE` prints such lines as Markdown.
 """
 
-import argparse
 import sys
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import alone, machine_row
 from benchmarks.operations import Setting, against
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from benchmarks.workloads import autoregressive, evaluate, mdlm, ready, sample, train
 
@@ -173,16 +172,11 @@ def run(name: str, report: Report, machine: dict[str, Any], tiny: bool) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__, "out", "table", "tiny")
     parser.add_argument("--rows", nargs="+", choices=WORKS, default=list(WORKS), metavar="ROW")
-    parser.add_argument("--out", type=Path, help="a file to which lines are added")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
-    parser.add_argument(
-        "--table", type=Path, metavar="FILE", help="print a file of lines as a table"
-    )
     args = parser.parse_args()
     if args.table:
-        print(table(read_rows(args.table)))
+        print(table(read_rows(*args.table)))
         return
     report = Report(args.out)
     machine = machine_row(args.tiny)

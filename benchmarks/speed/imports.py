@@ -4,13 +4,14 @@ Prints one JSON line for each: the median seconds minus those of an empty progra
 that were imported.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+
+from benchmarks.room import script_parser
 
 WAYS = {
     "import unmask": "import unmask",
@@ -45,7 +46,7 @@ def rows(repeats: int) -> Iterator[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     for row in rows(parser.parse_args().repeats):
         print(json.dumps(row), flush=True)

@@ -20,6 +20,8 @@ import torch
 
 from benchmarks.machine import DEVICE, alone, machine_row
 from benchmarks.operations import Setting
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from benchmarks.workloads import autoregressive, mdlm, ready, sample
 from unmask.methods.method import Method
@@ -124,65 +126,50 @@ def _cell(row: dict[str, Any] | None) -> str:
     return row.get("left_out") or f"{row['seconds_per_sequence']:.3g}"
 
 
-def draw(found: list[dict[str, Any]], picture: Path) -> None:
+def draw(found: list[dict[str, Any]], file: Path) -> None:
     """Draws seconds per text by its length, one panel for each batch."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     found = [row for row in found if "seconds_per_sequence" in row]
     batches = sorted({row["batch"] for row in found})
-    figure = Figure(figsize=(5.5 * len(batches), 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(batches), squeeze=False, sharey=True)[0]
     device = "one GPU" if any(row.get("peak_gib") for row in found) else "a CPU"
-    for axes, batch in zip(panels, batches, strict=True):
-        for way in dict.fromkeys(row["way"] for row in found):
-            mine = [row for row in found if row["way"] == way and row["batch"] == batch]
-            mine.sort(key=lambda row: row["length"])
-            style = {"color": "black", "linewidth": 2} if way.startswith("auto") else {}
-            axes.plot(
-                [row["length"] for row in mine],
-                [row["seconds_per_sequence"] for row in mine],
-                marker="o",
-                markersize=3,
-                label=way,
-                **style,
+    size = (5.5 * len(batches), 4.5)
+    with picture(file, size, 1, len(batches), sharey=True) as (_, panels):
+        for axes, batch in zip(panels, batches, strict=True):
+            for way in dict.fromkeys(row["way"] for row in found):
+                mine = [row for row in found if row["way"] == way and row["batch"] == batch]
+                mine.sort(key=lambda row: row["length"])
+                style = {"color": "black", "linewidth": 2} if way.startswith("auto") else {}
+                axes.plot(
+                    [row["length"] for row in mine],
+                    [row["seconds_per_sequence"] for row in mine],
+                    marker="o",
+                    markersize=3,
+                    label=way,
+                    **style,
+                )
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("")
+            axes.set(
+                xlabel="tokens of a text",
+                ylabel="seconds a text",
+                title=f"{batch} at a time, {device}",
             )
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("")
-        axes.set(
-            xlabel="tokens of a text", ylabel="seconds a text", title=f"{batch} at a time, {device}"
-        )
-        axes.grid(alpha=0.2)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False, fontsize=8)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=140)
+        panels[0].legend(frameon=False, fontsize=8)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--size", default="small", help="size of the networks; small is 12×768")
-    parser.add_argument("--vocabulary", type=int, default=50_257)
-    parser.add_argument("--runs", type=int, default=2, help="timed texts; the median counts")
-    parser.add_argument(
-        "--most", type=float, default=20.0, help="longest time of a batch in seconds"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=math.inf, help="start nothing after this time"
-    )
-    parser.add_argument("--threads", type=int, help="threads of a CPU")
-    parser.add_argument("--tiny", action="store_true", help="a tiny network, to try the script")
-    parser.add_argument("--out", type=Path, help="a file to which rows are added")
-    parser.add_argument(
-        "--table", type=Path, nargs="+", metavar="FILE", help="print files of --out"
-    )
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the files of --table")
+    parser = script_parser(__doc__, "out", "table", "plot", "tiny")
+    add = parser.add_argument
+    add("--lengths", type=int, nargs="+", default=LENGTHS)
+    add("--batches", type=int, nargs="+", default=[1, 16])
+    add("--size", default="small", help="size of the networks; small is 12×768")
+    add("--vocabulary", type=int, default=50_257)
+    add("--runs", type=int, default=2, help="timed texts; the median counts")
+    add("--most", type=float, default=20.0, help="longest time of a batch in seconds")
+    add("--seconds", type=float, default=math.inf, help="start nothing after this time")
+    add("--threads", type=int, help="threads of a CPU")
     args = parser.parse_args()
     if args.plot and not args.table:
         parser.error("--plot draws the files of --table: give --table FILE")

@@ -6,7 +6,6 @@ Writes documents of words drawn by Zipf's law and tokenises them, with a new pro
 for each size.
 """
 
-import argparse
 import json
 import os
 import resource
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.room import again
+from benchmarks.room import again, script_parser
 from unmask.data.data_config import DataConfig
 from unmask.data.load import load_data
 from unmask.data.tokenizers.tokenizer import TokenizerConfig
@@ -57,13 +56,12 @@ def tokenise(path: str, cache: str, kind: str, workers: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, nargs="+", default=[10, 100, 400])
-    parser.add_argument("--kind", default="bpe", help="as data.tokenizer.kind")
-    parser.add_argument("--workers", type=int, default=1, help="as data.workers")
-    parser.add_argument(
-        "--of", nargs=2, help="a file and a cache folder: tokenise the file in this process"
-    )
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--megabytes", type=int, nargs="+", default=[10, 100, 400])
+    add("--kind", default="bpe", help="as data.tokenizer.kind")
+    add("--workers", type=int, default=1, help="as data.workers")
+    add("--of", nargs=2, help="a file and a cache folder: tokenise the file in this process")
     args = parser.parse_args()
     if args.of:
         tokenise(*args.of, args.kind, args.workers)

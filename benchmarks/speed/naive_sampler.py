@@ -5,7 +5,6 @@ step. Therefore `--timed` steps of each sampler are timed, in turn in one proces
 number of steps. `--timed 1000` times all of them.
 """
 
-import argparse
 import json
 import statistics
 import time
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from benchmarks.room import script_parser
 from benchmarks.speed.dense_logits import authors_log_x_theta, model
 from unmask.methods.mdlm import MDLM
 from unmask.samplers.ancestral import Ancestral
@@ -137,15 +137,14 @@ def rows(batch: int, seconds: dict[str, float], timed: int) -> Iterator[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--timed", type=int, default=100, help="steps of each sampler that are timed"
-    )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--length", type=int, default=LENGTH)
-    parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
-    parser.add_argument("--batch", type=int, nargs="+", default=BATCHES)
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--timed", type=int, default=100, help="steps of each sampler that are timed")
+    add("--threads", type=int, default=2)
+    add("--steps", type=int, default=STEPS)
+    add("--length", type=int, default=LENGTH)
+    add("--vocabulary", type=int, default=VOCABULARY)
+    add("--batch", type=int, nargs="+", default=BATCHES)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     timed = min(args.timed, args.steps)

@@ -4,7 +4,6 @@ measured.jsonl holds the training rows of gpu.py, scaling.py and distributed.py 
 are fitted to four rows. For memory, two constants are fitted to two rows. All other rows are predictions.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.room import script_parser
 from benchmarks.rows import markdown
 from unmask.config.run_config import resolve
 from unmask.runs import plan as arithmetic
@@ -70,7 +70,7 @@ def fitted_memory(measured: dict[str, dict[str, Any]]) -> tuple[float, ...]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("file", type=Path, nargs="?", default=FILE)
     args = parser.parse_args()
     machine, measured = Machine(), rows(args.file)

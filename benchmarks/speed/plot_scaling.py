@@ -1,15 +1,15 @@
 """Draws the measurements of scaling.py: cost against each axis, with the machine's floor."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from benchmarks.pictures import picture
+from benchmarks.room import script_parser
 from benchmarks.rows import read_rows
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "scaling.png"
@@ -82,8 +82,6 @@ def dress(axes: Axes, axis: str, places: Sequence[int | str]) -> None:
         axes.set_xticks(*zip(*_ticks([int(place) for place in places]), strict=True))
         axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(TITLES[axis])
-    axes.grid(alpha=0.2)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8.5)
     axes.set_yscale("log")
 
@@ -103,40 +101,37 @@ def _short(value: int) -> str:
     return f"{value / 1000:.0f}k" if value > 10_000 else str(value)
 
 
-def draw(rows: Sequence[Row], picture: Path) -> None:
+def draw(rows: Sequence[Row], file: Path) -> None:
     """Draws training in the upper row (speed, then memory) and sampling in the lower row."""
     machine = next(row for row in rows if row["row"] == "machine")
     rows = [row for row in rows if "work" in row and "error" not in row]
-    figure = Figure(figsize=(12.5, 9.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(3, 4)
-    top: list[Axes | None] = [None, None]
-    for column, axis in enumerate(AUTHORS_TRAIN):
-        points = series(rows, "train", axis)
-        for row, (key, floor) in enumerate(
-            [("tokens_per_second", "most_tokens_per_second"), ("peak_gib", "")]
-        ):
-            axes = figure.add_subplot(grid[row, column], sharey=top[row])
-            top[row] = top[row] or axes
-            line(axes, points, key, floor)
-            authors(axes, {at: both[row] for at, both in AUTHORS_TRAIN[axis].items()})
-            dress(axes, axis, [point["value"] for point in points])
-            if column:
-                axes.tick_params(labelleft=False)
-    _name(top[0], "training, tokens a second")
-    _name(top[1], "training, peak GiB")
-    _sampling(figure, grid, rows)
-    _legend(figure)
-    figure.align_ylabels()
-    figure.suptitle(
-        f"How cost grows: 12 × 768 DiT, L = 1024, V = 50,257, B = 64 where not varied\n"
-        f"{machine['device']}, bf16, measured matrix rate {machine['matrix_tflops']:.0f} TFLOP/s",
-        x=0.01,
-        ha="left",
-        fontsize=11,
-    )
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=130)
+    with picture(file, (12.5, 9.6), 0, dpi=130) as (figure, _):
+        grid = figure.add_gridspec(3, 4)
+        top: list[Axes | None] = [None, None]
+        for column, axis in enumerate(AUTHORS_TRAIN):
+            points = series(rows, "train", axis)
+            for row, (key, floor) in enumerate(
+                [("tokens_per_second", "most_tokens_per_second"), ("peak_gib", "")]
+            ):
+                axes = figure.add_subplot(grid[row, column], sharey=top[row])
+                top[row] = top[row] or axes
+                line(axes, points, key, floor)
+                authors(axes, {at: both[row] for at, both in AUTHORS_TRAIN[axis].items()})
+                dress(axes, axis, [point["value"] for point in points])
+                if column:
+                    axes.tick_params(labelleft=False)
+        _name(top[0], "training, tokens a second")
+        _name(top[1], "training, peak GiB")
+        _sampling(figure, grid, rows)
+        _legend(figure)
+        figure.align_ylabels()
+        figure.suptitle(
+            f"How cost grows: 12 × 768 DiT, L = 1024, V = 50,257, B = 64 where not varied\n"
+            f"{machine['device']}, bf16, measured matrix rate {machine['matrix_tflops']:.0f} TFLOP/s",
+            x=0.01,
+            ha="left",
+            fontsize=11,
+        )
 
 
 def _sampling(figure: Figure, grid: Any, rows: Sequence[Row]) -> None:
@@ -184,8 +179,9 @@ def _legend(figure: Figure) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rows", type=Path, nargs="+", help="files of scaling.py's lines")
-    parser.add_argument("--picture", type=Path, default=PICTURE)
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("rows", type=Path, nargs="+", help="files of scaling.py's lines")
+    add("--picture", type=Path, default=PICTURE)
     args = parser.parse_args()
     draw(read_rows(*args.rows), args.picture)

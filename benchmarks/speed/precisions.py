@@ -6,13 +6,13 @@ The precisions take turns. Prints one JSON line for each network: the median mil
 and their ratio. Above 1, bf16 is faster.
 """
 
-import argparse
 import json
 import statistics
 import time
 
 import torch
 
+from benchmarks.room import script_parser
 from unmask.config.components import build_method
 from unmask.config.run_config import load_recipe, resolve
 from unmask.randomness import RowStream
@@ -55,12 +55,11 @@ def measure(network: tuple[int, ...], device: torch.device, steps: int) -> dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=6)
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--device", default="cpu")
+    add("--threads", type=int, default=2)
+    add("--steps", type=int, default=6)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = resolve_device(args.device)

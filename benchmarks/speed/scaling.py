@@ -13,14 +13,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.machine import alone, machine_row
 from benchmarks.operations import Setting, against
-from benchmarks.room import again
+from benchmarks.room import again, script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from benchmarks.workloads import mdlm, ready, sample, train
 from unmask.backbones.layers.transformer_block import SIZES
@@ -228,19 +227,15 @@ def train_in_turn(point: Point, tiny: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--budget", type=float, default=360, help="time limit in seconds")
-    parser.add_argument("--only", nargs="+", help="points by name, such as train-length-128")
-    parser.add_argument("--crew", type=int, default=1, help="training points compiled together")
-    parser.add_argument("--member", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="a file to which lines are added")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
-    parser.add_argument(
-        "--table", type=Path, metavar="FILE", help="print a file of lines as tables"
-    )
+    parser = script_parser(__doc__, "out", "table", "tiny")
+    add = parser.add_argument
+    add("--budget", type=float, default=360, help="time limit in seconds")
+    add("--only", nargs="+", help="points by name, such as train-length-128")
+    add("--crew", type=int, default=1, help="training points compiled together")
+    add("--member", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.table:
-        print(table(read_rows(args.table)))
+        print(table(read_rows(*args.table)))
         return
     if args.member:
         train_in_turn(next(p for p in points() if p.name == args.member), args.tiny)

@@ -8,7 +8,6 @@ and a check that every text equals that of the same request alone. Without --mod
 weights. Its texts are noise, but its cost is that of a real model of this size.
 """
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -26,6 +25,7 @@ from typing import Any
 import httpx
 import torch
 
+from benchmarks.room import script_parser
 from unmask import load
 from unmask.config.components import build_method
 from unmask.config.run_config import resolve
@@ -257,19 +257,18 @@ def in_python(model: Model, bodies: list[dict[str, Any]], threads: int) -> float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", help="a model to serve instead of one of random weights")
-    parser.add_argument("--streams", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--requests", type=int, default=60, help="different requests")
-    parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--depth", type=int, default=8)
-    parser.add_argument("--length", type=int, default=256)
-    parser.add_argument("--vocabulary", type=int, default=4096)
-    parser.add_argument("--method", default="mdlm", help="mdlm, or autoregressive")
-    parser.add_argument(
-        "--tokens", type=int, default=0, help="tokens of every request; 0 varies them"
-    )
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--model", help="a model to serve instead of one of random weights")
+    add("--streams", type=int, default=32)
+    add("--seconds", type=float, default=60)
+    add("--requests", type=int, default=60, help="different requests")
+    add("--width", type=int, default=384)
+    add("--depth", type=int, default=8)
+    add("--length", type=int, default=256)
+    add("--vocabulary", type=int, default=4096)
+    add("--method", default="mdlm", help="mdlm, or autoregressive")
+    add("--tokens", type=int, default=0, help="tokens of every request; 0 varies them")
     args = parser.parse_args()
     bodies = requests(args.requests, args.tokens)
     with tempfile.TemporaryDirectory() as folder:

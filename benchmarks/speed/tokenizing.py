@@ -7,7 +7,6 @@ Prints one JSON line for each tokenizer. Before the timing, the ids must equal t
 - `packed`: from documents to framed rows, cold.
 """
 
-import argparse
 import json
 import os
 import pickle
@@ -19,6 +18,7 @@ from itertools import islice
 import numpy as np
 from tokenizers import Tokenizer as Backend
 
+from benchmarks.room import script_parser
 from unmask.data.data_config import DataConfig
 from unmask.data.documents.fields import Fields
 from unmask.data.rows.packing import pack
@@ -104,13 +104,14 @@ def tokenizers(folders: list[str], size: int, texts: list[str]) -> Iterator[tupl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("source", nargs="?", default="builtin:pydoc", help="as data.train")
-    parser.add_argument("--separator", default=DataConfig.separator, help="as data.separator")
-    parser.add_argument("--megabytes", type=float, default=10, help="most text to read")
-    parser.add_argument("--size", type=int, default=8192, help="ids of the BPE")
-    parser.add_argument("--hf", nargs="*", default=[], help="folders of further tokenizers")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("source", nargs="?", default="builtin:pydoc", help="as data.train")
+    add("--separator", default=DataConfig.separator, help="as data.separator")
+    add("--megabytes", type=float, default=10, help="most text to read")
+    add("--size", type=int, default=8192, help="ids of the BPE")
+    add("--hf", nargs="*", default=[], help="folders of further tokenizers")
+    add("--repeats", type=int, default=5)
     args = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     texts = documents(args.source, args.separator, args.megabytes)

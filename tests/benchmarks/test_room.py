@@ -15,8 +15,10 @@ ROOMS = sorted(path.parent.name for path in BENCHMARKS.glob("*/__main__.py"))
 def test_every_room_lists_its_scripts():
     for name in ROOMS:
         shown = finished(name, "--help").stdout
-        for script in (BENCHMARKS / name).glob("[!_]*.py"):
+        for script in room.scripts(BENCHMARKS / name):
             assert f"  {script.stem} " in shown
+    refused = finished("learning", "plain", code=2).stdout  # its functions belong to `curve`
+    assert "NAME is one of" in refused and "  plain " not in refused
 
 
 def test_stored_rows_are_printed_as_tables(capsys, monkeypatch):
