@@ -2,6 +2,7 @@
 then several times with a kill after some blocks.
 """
 
+import itertools
 import os
 import signal
 import sys
@@ -35,9 +36,11 @@ def tokenise(source: str, folder: str, packing: str, after: int) -> None:
 
 
 def main() -> None:
-    source, whole, killed, packing, *kills = sys.argv[1:]
+    source, folders, packings, *kills = sys.argv[1:]
     blocks._BLOCK, blocks._PIECE, cache._PROGRESS_BLOCKS = 300, 100, 2
-    for folder, after in [(whole, 0), *((killed, int(kill)) for kill in kills)]:
+    runs = [("whole", 0), *(("killed", int(kill)) for kill in kills)]
+    for packing, (name, after) in itertools.product(packings.split(","), runs):
+        folder = f"{folders}/{packing}-{name}"
         child = os.fork()
         if not child:
             tokenise(source, folder, packing, after)

@@ -120,7 +120,7 @@ def test_a_parquet_file_is_read_up_to_where_it_is_damaged(tmp_path):
 
 
 def test_each_damaged_file_is_reported_with_all_other_faults(tmp_path):
-    text = gzip.compress("".join(f"{i} {hash((i, 'x'))}\n" for i in range(20_000)).encode())
+    text = gzip.compress("".join(f"{i} {hash((i, 'x'))}\n" for i in range(2000)).encode())
     for number in range(1, 24):
         (tmp_path / f"{number:02}.txt.gz").write_bytes(
             text[: len(text) // 2 if number > 1 else None]

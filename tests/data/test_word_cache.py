@@ -35,6 +35,10 @@ def tokenizer(request, tokenizers) -> SubwordTokenizer:
     return SubwordTokenizer(found._backend, found.vocabulary)  # with an empty cache
 
 
+# gpt2 finds words as bpe does
+SPLITTERS = pytest.mark.parametrize("tokenizer", ["bpe", "bert"], indirect=True)
+
+
 def library(tokenizer: SubwordTokenizer, text: str) -> list[int]:
     return tokenizer._backend.encode(text, add_special_tokens=False).ids
 
@@ -51,12 +55,14 @@ def assert_cuts_are_between_words(backend: Backend, text: str) -> None:
     assert [word for unit in cut for word in words(backend, unit)] == words(backend, text)
 
 
+@SPLITTERS
 @settings(max_examples=400)
 @given(TEXT)
 def test_cuts_are_between_words(tokenizer, text):
     assert_cuts_are_between_words(tokenizer._backend, text)
 
 
+@SPLITTERS
 def test_cuts_are_between_words_beside_every_odd_character(tokenizer):
     characters = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
     odd = [c for c in characters if unicodedata.category(c)[0] in "MPSZ" or c <= "\xff"]

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_judge import save_judge
-from tiny_models import one_line, train_tiny
+from tiny_models import one_line
 
 import unmask
 from unmask.data.load import load_data
@@ -26,15 +25,13 @@ LABEL = 15
 
 
 @pytest.fixture(scope="module")
-def baseline(tmp_path_factory) -> unmask.Model:
-    """An autoregressive model with the tokenizer of the model."""
-    folder = tmp_path_factory.mktemp("baseline")
-    return unmask.load(train_tiny(folder, "bpe", "autoregressive", "causal"))
+def baseline(reader) -> unmask.Model:
+    return unmask.load(reader)
 
 
 @pytest.fixture(scope="module")
-def judge(tmp_path_factory):
-    return causal_judge(save_judge(tmp_path_factory.mktemp("judge")), torch.device("cpu"))
+def judge(judge_folder):
+    return causal_judge(judge_folder, torch.device("cpu"))
 
 
 def filled(

@@ -30,13 +30,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_judge(tmp_path_factory.mktemp("judge") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def judge(folder) -> CausalJudge:
-    return causal_judge(folder, CPU)
+def judge(judge_folder) -> CausalJudge:
+    return causal_judge(judge_folder, CPU)
 
 
 def samples(texts: list[str]) -> list[Sample]:
@@ -113,7 +108,7 @@ def test_the_feature_is_the_last_state_of_the_last_token(judge):
     assert features[1] == pytest.approx(states[0], abs=1e-5)  # an empty text is its prefix
 
 
-def test_the_batch_does_not_change_a_figure(judge, folder):
+def test_the_batch_does_not_change_a_figure(judge, judge_folder):
     one = CausalJudge(judge.network, judge.tokenizer, "tiny", logits=1)
     together, alone = judge.read(samples(TEXTS)), one.read(samples(TEXTS))
     assert together.nats == pytest.approx(alone.nats, rel=1e-5)
@@ -211,21 +206,21 @@ def test_a_judge_that_is_missing_is_one_line(offline, name, message, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_judge_whose_package_or_prefix_is_missing(folder, offline, monkeypatch):
-    assert "has no token '<bos>'" in one_line(folder, prefix="<bos>")
+def test_a_judge_whose_package_or_prefix_is_missing(judge_folder, offline, monkeypatch):
+    assert "has no token '<bos>'" in one_line(judge_folder, prefix="<bos>")
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert "needs gguf: pip install '.[eval]'" in one_line("two/a.gguf")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert "needs transformers: pip install '.[eval]'" in one_line(folder)
+    assert "needs transformers: pip install '.[eval]'" in one_line(judge_folder)
 
 
-def test_pickles_and_parts_are_refused(folder, tmp_path):
-    broken = shutil.copytree(folder, tmp_path / "part")
+def test_pickles_and_parts_are_refused(judge_folder, tmp_path):
+    broken = shutil.copytree(judge_folder, tmp_path / "part")
     weights = load_file(broken / "model.safetensors")
     del weights["transformer.h.1.mlp.c_fc.weight"]
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
     assert "weights are incomplete: transformer.h.1.mlp.c_fc" in one_line(broken)
-    pickled = shutil.copytree(folder, tmp_path / "pickle")
+    pickled = shutil.copytree(judge_folder, tmp_path / "pickle")
     torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
     assert "no judge" in one_line(pickled)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_judge import save_judge
-from tiny_models import one_line, train_tiny
+from tiny_models import one_line
 
 import unmask
 from unmask.cli import main
@@ -30,13 +30,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return save_judge(tmp_path_factory.mktemp("judges") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def judge(folder):
-    return load_judge(folder, "cpu")
+def judge(judge_folder):
+    return load_judge(judge_folder, "cpu")
 
 
 def run_compare(model, judge, **options) -> list[Row]:
@@ -185,13 +180,13 @@ def test_validation_text_of_one_byte_is_measured_or_refused(model, judge, tmp_pa
 # Judges by name
 
 
-def test_a_run_is_a_judge_too(model, run, folder):
+def test_a_run_is_a_judge_too(model, run, judge_folder):
     assert isinstance(load_judge(run), unmask.Model)
     row = run_compare(model, str(run), n=1)[-1]
     assert (row.judge, row.mauve) == (f"the model itself, mdlm, {model.digest[:8]}", None)
     with pytest.raises(UnmaskError, match="which takes no prefix"):
         load_judge(run, prefix="a")
-    assert load_judge(folder, "cpu", "<other>").prefix == "<other>"
+    assert load_judge(judge_folder, "cpu", "<other>").prefix == "<other>"
 
 
 # The command
@@ -201,9 +196,9 @@ def evaluate(suite: str, *argv: str) -> None:
     assert main(["evaluate", suite, *argv]) == 0
 
 
-def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
+def test_the_suite_prints_a_table_and_draws(run, judge_folder, tmp_path, capsys):
     out = tmp_path / "frontier.svg"
-    options = ["--judge", str(folder), "--samples", "3", "--steps", "2,4", "--out", str(out)]
+    options = ["--judge", str(judge_folder), "--samples", "3", "--steps", "2,4", "--out", str(out)]
     evaluate("generation", str(run), *options, "--temperatures", "1,0.5")
     table, told = capsys.readouterr()
     assert "--steps" not in told
@@ -227,9 +222,17 @@ def test_the_suite_prints_a_table_and_draws(run, folder, tmp_path, capsys):
     assert lines[1]["intervals"]["entropy"][0] <= lines[1]["entropy"]
 
 
-def test_the_infilling_suite_prints_a_table(run, folder, tmp_path, capsys):
-    reader = train_tiny(tmp_path, "bpe", "autoregressive", "causal")
-    options = ["--judge", str(folder), "--samples", "2", "--gap", "2", "--baseline", str(reader)]
+def test_the_infilling_suite_prints_a_table(run, judge_folder, reader, capsys):
+    options = [
+        "--judge",
+        str(judge_folder),
+        "--samples",
+        "2",
+        "--gap",
+        "2",
+        "--baseline",
+        str(reader),
+    ]
     evaluate("infilling", str(run), *options, "--steps", "1")
     table = capsys.readouterr().out
     for told in ("both sides", "left side", "judge's PPL, gap", "2 gaps;"):
@@ -250,11 +253,11 @@ def test_the_infilling_suite_prints_a_table(run, folder, tmp_path, capsys):
     assert [line["steps"] for line in lines] == [None, 2, None]  # as many as the gap has tokens
 
 
-def test_the_suites_take_a_text(run, folder, tmp_path, capsys):
+def test_the_suites_take_a_text(run, judge_folder, tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("The king sat on the log.\nThe king sat on the mat.\n")
     given = ["--data", str(text), "--samples", "2", "--json"]
-    evaluate("generation", str(run), *given, "--judge", str(folder), "--steps", "2")
+    evaluate("generation", str(run), *given, "--judge", str(judge_folder), "--steps", "2")
     evaluate("infilling", str(run), *given, "--gap", "2")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["sampler"] for line in lines] == [
@@ -375,7 +378,9 @@ def test_the_precision_of_model_and_judge_is_a_condition(model, run, tmp_path, b
     ]  # fmt: skip
 
 
-def test_bounds_are_marked_and_unpublished_figures_are_reported(run, folder, tmp_path, capsys):
+def test_bounds_are_marked_and_unpublished_figures_are_reported(
+    run, judge_folder, tmp_path, capsys
+):
     how = ["--samplers", "left_to_right", "--samples", "2"]
     command = ["evaluate", "generation", str(run), *how]
     assert main([*command, "--judge", "self"]) == 0
@@ -384,7 +389,7 @@ def test_bounds_are_marked_and_unpublished_figures_are_reported(run, folder, tmp
     assert [line.count("≤") for line in lines] == [3, 3]  # nats, perplexity, bits per byte
     assert "not GPT-2-large: perplexity cannot be compared with published ones" in table
     out = tmp_path / "rows.jsonl"
-    assert main([*command, "--judge", str(folder), "--out", str(out)]) == 0
+    assert main([*command, "--judge", str(judge_folder), "--out", str(out)]) == 0
     assert "≤" not in capsys.readouterr().out
     rows = stored(out)
     for name, other in [
@@ -433,10 +438,10 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
         ("infilling", ["--top-k", "3"], "unrecognized arguments: --top-k 3"),
     ],
 )
-def test_a_mistake_is_one_line(run, folder, monkeypatch, capsys, suite, argv, message):
+def test_a_mistake_is_one_line(run, judge_folder, monkeypatch, capsys, suite, argv, message):
     monkeypatch.setattr("socket.getaddrinfo", lambda *a, **k: (_ for _ in ()).throw(OSError()))
     monkeypatch.setattr("unmask.files.hub.getproxies", dict)
-    argv = [{"FOLDER": str(folder), "RUN": str(run)}.get(word, word) for word in argv]
+    argv = [{"FOLDER": str(judge_folder), "RUN": str(run)}.get(word, word) for word in argv]
     assert main(["evaluate", suite, str(run), *argv]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
@@ -471,5 +476,5 @@ def test_intervals_are_written_to_the_digits_they_leave():
     assert with_interval(1234.5, 1000, 1500) == "1234 [1000, 1500]"
 
 
-def test_the_device_of_a_judge_is_the_models(folder):
-    assert load_judge(folder, "cpu").network.device == torch.device("cpu")
+def test_the_device_of_a_judge_is_the_models(judge_folder):
+    assert load_judge(judge_folder, "cpu").network.device == torch.device("cpu")
