@@ -10,5 +10,6 @@ TABLES = (
     "failure_modes --table failure_modes.jsonl",
     "code_filling --table code_filling.jsonl",
     "code_filling --table code_filling_unseen.jsonl",
+    "families --table families.jsonl",
 )
 sys.exit(main(__file__, TABLES))

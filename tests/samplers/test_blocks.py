@@ -135,6 +135,17 @@ def test_the_exact_denoiser_gives_the_enumerated_distribution(inner, block):
     assert (counts / rows - language.table).abs().div(error).max() < 4.5
 
 
+@pytest.mark.parametrize("block", [2, 3])
+def test_blocks_of_whole_rows_keep_the_enumerated_distribution(block):
+    language, rows = Language.random(size=2, length=4), 6000
+    start = Canvas(torch.full((rows, 4), language.size), language.size)
+    blocks = Blocks(inner=SAMPLERS.build("first_hitting"), block=block)
+    texts = written(blocks, language.denoiser, start, task(rows)).tokens
+    counts = torch.bincount(language.index(texts, language.size), minlength=len(language.table))
+    error = (language.table * (1 - language.table) / rows).sqrt()
+    assert (counts / rows - language.table).abs().div(error).max() < 4.5
+
+
 @pytest.mark.parametrize(
     ("network", "inner"),
     [*(("dit", inner) for inner in INNER), ("causal", "ancestral"), ("llama", "threshold")],
@@ -225,7 +236,7 @@ def test_models_and_blocks_that_do_not_fit_are_refused():
     start = canvas([0], 8)
     for denoiser, blocks, message in (
         (method(blocks=(0,)).denoiser(), sampler(), "trained on whole rows only"),
-        (Language.random().denoiser, sampler(), "needs a model of block_diffusion"),
+        (Language.random().denoiser, sampler(), "no block size of its own: give one"),
         (method().denoiser(), sampler(block=16, window=8), "a block of 16 tokens does not fit"),
     ):
         with pytest.raises(UnmaskError, match=message):

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ class ForeignCheckpoint:
     taken: bool = False  # True if nothing else holds the tensors, so that the network may take them
     mask_id: int | None = None  # the id of MASK if the format names it; None: the tokenizer's
     exact: bool = True  # True if `size` includes MASK; otherwise rows may be added
+    defaults: dict[str, Any] = field(default_factory=dict)  # of options of `generate`
 
 
 def renamed(

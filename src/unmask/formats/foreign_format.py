@@ -139,7 +139,7 @@ def build_bundle(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> 
     config = from_dict({**parts.sections, "data": data})
     named = {f"backbone.{name}": tensor for name, tensor in weights.items()}
     method = restored(config, vocabulary, named, Path(where), taken=parts.taken)
-    return Bundle(method, tokenizer, config)
+    return Bundle(method, tokenizer, config, parts.defaults)
 
 
 def fitted_tokenizer(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> Tokenizer:

@@ -36,6 +36,7 @@ def recognised(source: str) -> dict[str, str]:
         "type": str((hub_config(path) or {}).get("model_type", path.suffix.removeprefix("."))),
         **_facts(sections["method"], sections["backbone"], count),
         **_of_tokenizer(tokenizer),
+        **{name: str(value) for name, value in parts.defaults.items()},
     }
 
 

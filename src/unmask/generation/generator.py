@@ -203,10 +203,10 @@ class Generator:
                 if kind.sampler == own and (part is None or part.digest != trained_for):
                     bundle.check_attachment(name, trained_for)
         outer = sampler
-        if longest > bundle.length or sampler.windowed:
-            outer = in_windows(
-                sampler, bundle.length, self.job.lead, bundle.tokenizer.vocabulary.eos_id
-            )
+        windowed = sampler.windowed and (not sampler.blocks or bundle.method.capabilities.blocks)
+        if longest > bundle.length or windowed:
+            eos_id = bundle.tokenizer.vocabulary.eos_id
+            outer = in_windows(sampler, bundle.length, self.job.lead, eos_id, windowed)
         refuse_sampler(bundle, self.job, self.sampling, sampler, outer)
         if bundle.method.backbone.predicts_length:
             return PredictedLength(outer)

@@ -23,7 +23,13 @@ def refuse_sampler(
     head = bundle.method.backbone.predicts_length
     first = sampling.ending == "first" and not head
     pairs = job.target_only and job.ends and bundle.method.capabilities.any_order
+    guided = sampling.guide is not None or sampling.label is not None or sampling.guidance != 1
     refuse(
+        (
+            chosen.blocks and bundle.method.capabilities.blocks and guided,
+            "the sampler blocks needs a model of block_diffusion without guidance: give another "
+            "sampler, such as semi_autoregressive",
+        ),
         (
             job.target_only and chosen.windowed,
             "a target is written in one row: give a sampler without windows",

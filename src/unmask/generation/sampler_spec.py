@@ -1,6 +1,6 @@
 """Samplers from a text such as "NAME:field=value,…", and the choice of one for a method."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -56,8 +56,7 @@ def choose_sampler(
             "this model was trained in blocks only, so it reads no text behind the block that it "
             "fills: give sampler blocks, or a model whose method.blocks have 0, the whole row"
         )
-    alone = chosen.blocks and not method.capabilities.blocks
-    if alone or not _suits(chosen.unwrapped(), method):
+    if not _suits(chosen.unwrapped(), method):
         others = ", ".join(name for name in suitable_samplers(method) if name != default)
         raise UnmaskError(
             f"the method {METHODS.name_of(method)} cannot use this sampler: give {default}"
@@ -89,8 +88,6 @@ def _suits(sampler: Sampler | type[Sampler], method: Method | type[Method]) -> b
         return False
     if sampler.token_schedule and not capabilities.token_schedule:
         return False
-    if sampler.blocks and not capabilities.blocks:
-        return False
     return sampler.causal or not capabilities.causal
 
 
@@ -101,7 +98,7 @@ def read_sampler(
     default: str,
     attached: Mapping[str, Any] | None = None,
 ) -> Sampler:
-    """A sampler from `NAME` or `NAME:field=value,…`.
+    """A sampler from `NAME` or `NAME:field=value,…`; a value in parentheses may have commas.
 
     Args:
         spec: Name and fields.
@@ -112,7 +109,7 @@ def read_sampler(
     """
     name, _, rest = spec.partition(":")
     known = {one.name: one for one in sampler_options(name)}
-    given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    given = dict(_fields(rest))
     for field in given:
         if field not in known:
             raise unknown(f"setting of {name}", field, known)
@@ -122,7 +119,7 @@ def read_sampler(
         if "steps" not in known:
             inner_options, grid_options = grid_options, {}
         inner = given.pop("inner", "ancestral" if default == name else default)
-        if inner.partition(":")[0] == name:
+        if inner.partition(":")[0] == name and name != "blocks":  # a block has smaller ones
             raise UnmaskError(f"{name} cannot be its own inner sampler: give another inner")
         values["inner"] = read_sampler(inner, inner_options, openings, default, attached)
     values |= {
@@ -142,6 +139,21 @@ def read_sampler(
     return SAMPLERS.build(name, **values)
 
 
+def _fields(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values of "field=value,…"; commas in parentheses belong to a value."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    for part in filter(None, parts):
+        name, _, value = part.partition("=")
+        inside = value.startswith("(") and value.endswith(")")
+        yield name, value[1:-1] if inside else value
+
+
 def sampler_options(name: str) -> list[Option]:
     """The fields that "NAME:field=value" can set; others belong to the model."""
     parts = [kind.field for kind in attachments().values() if kind.sampler == name]
@@ -159,9 +171,22 @@ def spelled_samplers() -> str:
     return "; ".join(spelled)
 
 
-def in_windows(sampler: Sampler, window: int, lead: int, end: int | None) -> Sampler:
-    """The sampler in windows of at most `window` tokens, each with the BOS and EOS of training rows."""
-    if not sampler.windowed:
+def in_windows(
+    sampler: Sampler, window: int, lead: int, end: int | None, own: bool = True
+) -> Sampler:
+    """The sampler in windows of at most `window` tokens, each with the BOS and EOS of training rows.
+
+    Args:
+        sampler: The sampler.
+        window: Most tokens that the network reads.
+        lead: Tokens with which each window begins.
+        end: Id of the token with which each window ends, or None.
+        own: False if the windows of the sampler do not suit the model.
+
+    Returns:
+        The sampler with this window, or a wrapper.
+    """
+    if not (sampler.windowed and own):
         return SemiAutoregressive(window, inner=sampler, lead=lead, end=end)
     outer: Any = sampler
     ends = {"end": end} if hasattr(outer, "end") else {}

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from unmask.diffusion.denoiser import BlockContext, BlockDenoiser, Denoiser
+from unmask.diffusion.denoiser import BlockContext, BlockDenoiser, Denoiser, RowDenoiser
 from unmask.errors import UnmaskError
 from unmask.options import check_options, option
 from unmask.samplers.ancestral import Ancestral
@@ -16,21 +16,30 @@ from unmask.samplers.core.sampler_state import SamplerState
 from unmask.samplers.core.token_sampler import SamplingTask
 from unmask.samplers.core.window import Window, end_texts, window_seeds
 from unmask.samplers.sampler import SAMPLERS, Sampler
+from unmask.shapes import At, LogProbabilities, Times, Tokens
 
 
 @SAMPLERS.register("blocks")
 @dataclass(frozen=True)
 class Blocks(Sampler):
-    """Texts of any length of a model of block diffusion, block by block, with an exact cache.
+    """Texts in blocks from left to right, each filled by another sampler.
 
-    A block sees the blocks before it and no later ones. A finished block is final text. A row ends
-    at EOS. Beyond `window` tokens, the latest half of a window is the context of the next blocks.
+    With a model of block diffusion, texts have any length: a block sees the blocks before it, in an
+    exact cache, and no later ones. Beyond `window` tokens, the latest half of a window is the context
+    of the next blocks. Any other model reads the whole row, also the masks of later blocks. A
+    finished block is final text, and a row ends at EOS.
     """
 
     windowed = True
     blocks = True
     block: int = option(0, ge=0, help="tokens of a block; 0 takes the smallest of training")
     window: int = option(1024, ge=1, help="most tokens that the network reads")
+    aligned: bool = option(
+        False, help="blocks of whole rows begin at multiples of `block`, not at the first mask"
+    )
+    first: bool = option(
+        False, help="write the first token of a block before the others (Fast-dLLM v2)"
+    )
     inner: Sampler = field(default_factory=Ancestral)
     lead: int = 0
 
@@ -43,10 +52,11 @@ class Blocks(Sampler):
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. All rows finish a block before the next block begins."""
         if not isinstance(denoiser, BlockDenoiser):
-            raise UnmaskError(
-                "the sampler blocks needs a model of block_diffusion without guidance: give another "
-                "sampler, such as semi_autoregressive"
-            )
+            if not self.block:
+                raise UnmaskError(
+                    "this model has no block size of its own: give one, such as blocks:block=32"
+                )
+            return self._in_whole_rows(SamplerState(denoiser, canvas, task))
         block = self.block or denoiser.block
         if not block:
             raise UnmaskError(
@@ -74,9 +84,85 @@ class Blocks(Sampler):
             seeds = window_seeds(state, rows, number, "block")
             some = context if len(writing) == len(alive) else context.of_rows(writing)
             window = Window(rows, span)
-            yield from window.fill(state, self.inner, some, state.z[rows, span], seeds)
+            for inner in [_FirstToken()] * self.first + [self.inner]:
+                yield from window.fill(state, inner, some, state.z[rows, span], seeds)
             if end_texts(state):
                 yield state.frame()
+
+    def _in_whole_rows(self, state: SamplerState) -> Iterator[Frame]:
+        """Frames of a model that reads whole rows. The first block of a row begins at its first mask."""
+        firsts = state.masked.long().argmax(1)
+        if self.aligned:
+            firsts = firsts // self.block * self.block
+        length = state.z.shape[1]
+        for first in firsts.unique().tolist():
+            rows = (firsts == first).nonzero()[:, 0]
+            for number, start in enumerate(range(first, length, self.block)):
+                span = slice(start, min(start + self.block, length))
+                rows = rows[state.masked[rows, first:].any(1)]
+                writing = rows[state.masked[rows, span].any(1)]
+                if len(writing):
+                    seeds = window_seeds(state, writing, number, "block")
+                    part = state.z[writing, span]
+                    some = _rows_of(state.denoiser, writing, len(state.z))
+                    around = _WholeRow(some, state, writing, span)
+                    window = Window(writing, span)
+                    yield from window.fill(state, self.inner, around, part, seeds)
+                if end_texts(state):
+                    yield state.frame()
+
+
+class _FirstToken(Sampler):
+    """Writes the first token of the rows that begin with a mask."""
+
+    def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
+        state = SamplerState(denoiser, canvas, task)
+        places = state.masked
+        places[:, 1:] = False
+        if places.any():
+            yield state.reveal(places, state.now, state.uniforms("token"))
+
+
+@dataclass(frozen=True)
+class _WholeRow:
+    """log x_theta at tokens of a block, by a denoiser that reads the whole rows around it."""
+
+    denoiser: Denoiser
+    state: SamplerState
+    rows: Int[Tensor, "writing"]
+    span: slice
+
+    @property
+    def cost(self) -> int:
+        """Network calls per row in each denoiser call."""
+        return getattr(self.denoiser, "cost", 1)
+
+    def of_rows(self, rows: Int[Tensor, "read"]) -> "_WholeRow":
+        """The denoiser of some of these rows.
+
+        Args:
+            rows: Their indices among these rows.
+
+        Returns:
+            The denoiser.
+        """
+        some = _rows_of(self.denoiser, rows, len(self.rows))
+        return _WholeRow(some, self.state, self.rows[rows], self.span)
+
+    def __call__(self, z_t: Tokens, t: Times, at: At) -> LogProbabilities:
+        z = self.state.z[self.rows]
+        z[:, self.span] = z_t
+        masked = (z == self.state.canvas.mask_id).double().mean(1).cpu()
+        t = self.state.task.schedule.inverse(1 - masked).detach()
+        rows, columns = at
+        return self.denoiser(z, t, (rows, columns + self.span.start))
+
+
+def _rows_of(denoiser: Denoiser, rows: Int[Tensor, "read"], total: int) -> Denoiser:
+    """The denoiser of some of its rows."""
+    if len(rows) == total or not isinstance(denoiser, RowDenoiser):
+        return denoiser
+    return denoiser.of_rows(rows)
 
 
 class _Text:

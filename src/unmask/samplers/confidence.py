@@ -8,7 +8,7 @@ but they are drawn independently of each other, which is an approximation.
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -29,18 +29,27 @@ from unmask.shapes import Places, Times
 Scores = Float[Tensor, "rows length"]  # -inf at positions without a score
 Counts = Int[Tensor, "rows"]
 LARGEST_NOISE = 1e6
+COUNTS = ("schedule", "even", "share")
+_LAST_TIME = 1e-3  # at which Dream's last step begins, whose time is not 0
 
 
 @dataclass(frozen=True)
 class Counted(Sampler):
-    """Writes as many tokens per step as the schedule reveals, at the highest scores.
+    """Writes a number of tokens per step, at the highest scores.
 
-    The score gets Gumbel noise, scaled by `noise` * t. So the noise decreases towards the end.
+    The number follows the noise schedule, or it is the same in all steps (`even`). It can also be the
+    whole part of the expected number (`share`), and the last step writes the rest. The score gets Gumbel noise, scaled by `noise` * t. So the noise decreases towards the end.
     """
 
     steps: int = option(128, help="denoising steps")
     grid: str = option("uniform", help="uniform, cosine, or times such as 1,0.5,0")
     noise: float = option(0.0, ge=0, le=LARGEST_NOISE, help="scale of Gumbel noise on the score")
+    counts: str = option(
+        "schedule", among=COUNTS, help="tokens of a step: schedule, even (LLaDA) or share (Dream)"
+    )
+    sharpened: bool = option(
+        False, help="score the distribution after temperature, top_k and top_p (Dream, SDAR)"
+    )
 
     def __post_init__(self) -> None:
         check_grid(self.grid, self.steps)
@@ -59,7 +68,12 @@ class Counted(Sampler):
         self, state: SamplerState, view: View, count: Counts, noise: Scores | float
     ) -> Places:
         """True at the positions of a view at which a step writes, `count` of each row."""
-        return highest(dense(state, view, self.score(view)) + noise, count)
+        scored = sharpened(state, view) if self.sharpened else view
+        return self.chosen(dense(state, view, self.score(scored)) + noise, count)
+
+    def chosen(self, scores: Scores, count: Counts) -> Places:
+        """True at the positions at which a step writes."""
+        return highest(scores, count)
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. The network reads a row only in steps that write into it."""
@@ -69,7 +83,7 @@ class Counted(Sampler):
         left = masks_left(canvas.open.sum(1), task.schedule, times)
         for step, t in enumerate(times[:-1]):
             raise_if_cancelled()
-            count = state.masked.sum(1) - left[step]
+            count = self._count(state, step, left)
             places = state.masked & (count > 0)[:, None]
             if not places.any():
                 continue
@@ -79,12 +93,29 @@ class Counted(Sampler):
                 view = state.look(part, now)
                 if self.redraws:
                     state.write(view, state.uniforms("token", step))
-                    scores = state.confidence[view.rows, view.columns].log()
-                    kept = highest(dense(state, view, scores) + noise, count)
+                    kept = self.chosen(dense(state, view, self._drawn(state, view)) + noise, count)
                     state.hide(part & ~kept)
                 else:
                     state.write(part_of(view, self.select(state, view, count, noise)), uniforms)
             yield state.frame()
+
+    def _count(self, state: SamplerState, step: int, left: Int[Tensor, "steps rows"]) -> Counts:
+        """Number of tokens of each row that a step writes."""
+        masks = state.masked.sum(1)
+        if self.counts == "even":
+            openings = state.canvas.open.sum(1)
+            return openings // self.steps + (step < openings % self.steps)
+        if self.counts == "share":
+            return masks if step == self.steps - 1 else _whole_part(masks, step, self.steps)
+        return masks - left[step]
+
+    def _drawn(self, state: SamplerState, view: View) -> Float[Tensor, "tokens"]:
+        """Log-probability of the drawn tokens."""
+        at = (view.rows, view.columns)
+        if not self.sharpened:
+            return state.confidence[at].log()
+        scored = sharpened(state, view).log_probabilities
+        return scored.gather(1, state.z[at][:, None])[:, 0]
 
 
 @SAMPLERS.register("confidence")
@@ -93,10 +124,17 @@ class Confidence(Counted):
     """Writes at positions whose likeliest token has the highest probability (MaskGIT, LLaDA)."""
 
     drawn: bool = option(False, help="score the drawn token: low-confidence remasking")
+    threshold: float = option(
+        1.0, gt=0, le=1, help="probability above which a token is written too; 1 for none"
+    )
 
     @property
     def redraws(self) -> bool:
         return self.drawn
+
+    def chosen(self, scores: Scores, count: Counts) -> Places:
+        best = super().chosen(scores, count)
+        return best if self.threshold == 1 else best | (scores > math.log(self.threshold))
 
     def score(self, view: View) -> Float[Tensor, "tokens"]:
         return view.log_probabilities.amax(-1)
@@ -212,6 +250,19 @@ def masks_left(
     share[-1] = 0.0
     expected = (share[:, None] * openings.cpu()).round(decimals=9)
     return (expected - 0.5).ceil().long().to(openings.device)
+
+
+def _whole_part(masks: Counts, step: int, steps: int) -> Counts:
+    """The whole part of the number of masks that a step reveals, in fp32 as Dream computes it."""
+    t, s = torch.linspace(1, _LAST_TIME, steps + 1)[step : step + 2]
+    return (masks.cpu().float() * (1 - s / t)).long().to(masks.device)
+
+
+def sharpened(state: SamplerState, view: View) -> View:
+    """A view after top-k, top-p and temperature, except temperature 0, under which all scores are 1."""
+    task = state.task if state.task.temperature else replace(state.task, temperature=1.0)
+    at = (view.rows, view.columns)
+    return View(*at, task.sharpened(view.log_probabilities, state.z, at).log_softmax(-1))
 
 
 def entropy_of(view: View) -> Float[Tensor, "tokens"]:

@@ -105,6 +105,7 @@ class DecoderLayout:
     shift: bool = False  # the logits at a position are those of the next token
     mask_id: int | None = None  # if config.json has no mask_token_id; None: the tokenizer's
     block: tuple[str, int] | None = None  # setting of the block size, and its default
+    defaults: dict[str, Any] = field(default_factory=dict)  # of the family's own decoding
 
 
 LAYOUTS = {
@@ -122,9 +123,23 @@ LAYOUTS = {
         required=_LLADA,
         epsilon=1e-5,
         mask_id=126336,
+        defaults={
+            "sampler": "blocks:block=32,inner=(confidence:counts=even,drawn=true)",
+            "temperature": 0.0,
+        },
     ),
     "Dream": DecoderLayout(
-        "DreamModel", "mdlm", required=_QWEN2, qkv_bias=True, shift=True, mask_id=151666
+        "DreamModel",
+        "mdlm",
+        required=_QWEN2,
+        qkv_bias=True,
+        shift=True,
+        mask_id=151666,
+        defaults={
+            "sampler": "entropy:counts=share,sharpened=true",
+            "temperature": 0.2,
+            "top_p": 0.95,
+        },
     ),
     "sdar": DecoderLayout(
         "SDARForCausalLM",
@@ -133,6 +148,9 @@ LAYOUTS = {
         qk_norm=True,
         mask_id=151669,
         block=("block_size", 4),
+        defaults={
+            "sampler": "blocks:inner=(confidence:counts=even,threshold=0.85,drawn=true,sharpened=true)"
+        },
     ),
     "Fast_dLLM_Qwen": DecoderLayout(
         "Fast_dLLM_QwenForCausalLM",
@@ -142,6 +160,10 @@ LAYOUTS = {
         shift=True,
         mask_id=151665,
         block=("bd_size", 32),
+        defaults={
+            "sampler": "blocks:first=true,inner=(blocks:block=8,aligned=true,inner=threshold:threshold=1)",
+            "temperature": 0.0,
+        },
     ),
     "a2d-llama": DecoderLayout("A2DLlamaLMHeadModel", "mdlm"),
     "a2d-qwen2": DecoderLayout("A2DQwen2LMHeadModel", "mdlm", required=_QWEN2, qkv_bias=True),

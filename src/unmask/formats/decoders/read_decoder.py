@@ -49,6 +49,7 @@ def read_decoder(
         taken=True,
         exact=False,
         mask_id=mask_id,
+        defaults=layout.defaults,
     )
 
 
