@@ -14,6 +14,7 @@ import unmask
 from unmask.errors import UnmaskError
 from unmask.files import storage
 from unmask.files.storage import atomic_folder
+from unmask.likelihood.calibration import input_products
 
 
 def test_an_exported_model_is_the_same_model(either, tmp_path):
@@ -117,9 +118,49 @@ def test_a_model_in_int8_has_a_bounded_error_and_a_quarter_of_the_size(model, tm
             assert torch.equal(tensor, again[name]), name
 
 
+def test_a_model_in_int4_has_an_eighth_of_the_size_and_is_stored_again_without_loss(
+    model, tmp_path
+):
+    for precision in ("int8", "int4"):
+        model.save(tmp_path / precision, precision)
+    copy = unmask.load(tmp_path / "int4")
+    stored = load_file(tmp_path / "int4" / "model.safetensors")
+    packed = {name for name, tensor in stored.items() if tensor.dtype == torch.uint8}
+    assert packed
+    for name, weight in model.method.state_dict().items():
+        found = copy.method.state_dict()[name]
+        if name in packed:
+            largest = weight.view(-1, 32).abs().amax(1)
+            errors = (found - weight).view(-1, 32).square().mean(1)
+            assert (errors <= (largest / 8).square()).all(), name
+            assert errors.mean() < 0.015 * weight.square().mean(), name
+    files = {name: tmp_path / name / "model.safetensors" for name in ("int8", "int4", "again")}
+    assert files["int4"].stat().st_size < 0.75 * files["int8"].stat().st_size
+    copy.save(tmp_path / "again", "int4")
+    again = unmask.load(tmp_path / "again").method.state_dict()
+    assert all(torch.equal(copy.method.state_dict()[name], again[name]) for name in packed)
+
+
+def test_the_text_of_a_calibration_lowers_the_error_of_the_layers(model, tmp_path):
+    model.save(tmp_path / "plain", "int4")
+    model.save(tmp_path / "calibrated", "int4", calibration=TEXTS)
+    products, ours = input_products(model, TEXTS), model.method.state_dict()
+    assert len(products) >= 8
+
+    def error(folder: str) -> float:
+        stored = unmask.load(tmp_path / folder).method.state_dict()
+        changes = {name: stored[name] - ours[name] for name in products}
+        return sum(float((d @ products[name]).mul(d).sum()) for name, d in changes.items())
+
+    assert error("calibrated") < 0.7 * error("plain")
+    with pytest.raises(UnmaskError, match="calibration is for the precision int4"):
+        model.save(tmp_path / "other", "int8", calibration=TEXTS)
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
 @pytest.mark.parametrize("wrong", ["missing", "short", "float", "nan"])
-def test_scales_that_do_not_fit_their_matrix_are_refused(model, tmp_path, wrong):
-    model.save(tmp_path / "int8", "int8")
+def test_scales_that_do_not_fit_their_matrix_are_refused(model, tmp_path, wrong, precision):
+    model.save(tmp_path / "int8", precision)
     file = tmp_path / "int8" / "model.safetensors"
     tensors = load_file(file)
     name = next(name for name in tensors if name.endswith("_scale"))
@@ -131,7 +172,7 @@ def test_scales_that_do_not_fit_their_matrix_are_refused(model, tmp_path, wrong)
         shutil.copytree(tmp_path / "int8", folder, dirs_exist_ok=True)
         (folder / "manifest.json").unlink()
         save_file(tensors, folder / "model.safetensors")
-    expected = "is int8" if wrong == "missing" else "NaN" if wrong == "nan" else "per row"
+    expected = {"missing": r"is (u?int8|not expected)", "nan": "NaN"}.get(wrong, "per row")
     with pytest.raises(UnmaskError, match=expected) as caught:
         unmask.load(tmp_path / "wrong")
     one_line(caught)

@@ -507,16 +507,20 @@ class Model(Bundle):
         precision: str = "fp32",
         defaults: Mapping[str, Any] | None = None,
         attachments: Mapping[str, Any] | None = None,
+        calibration: str | Path | Sequence[str] | None = None,
     ) -> None:
         """Writes the model without its training state to a folder that `load` reads.
 
         Args:
             folder: the folder; a model in it is replaced. A folder with a card or with other files is refused.
-            precision: fp32, or bf16, which rounds the weights and takes half the space, or int8, which
-                stores matrices as 8-bit integers with a scale per row and takes a quarter.
+            precision: fp32, or bf16, which rounds the weights and takes half the space. int8 stores
+                matrices as 8-bit integers with a scale per row and takes a quarter. int4 has a scale
+                for each 32 weights and takes a seventh.
             defaults: the model's defaults for options of `generate`: length, sampler, steps, ending,
                 temperature, top_k, top_p.
             attachments: parts of extensions by name, trained for this model; the model's own others stay.
+            calibration: texts or a data source, for int4: the rounding then minimises the error of the
+                layers' outputs on its first 64 rows.
 
         Example:
             >>> model.save("exported", precision="bf16", defaults={"steps": 32})  # doctest: +SKIP
@@ -530,7 +534,14 @@ class Model(Bundle):
             sampler = SamplingParams.of({"sampler": merged["sampler"]})
             choose_sampler(sampler, self.method, self.length, parts)
         NativeFormat.check_target(Path(folder))
-        write_folder(replace(self, defaults=merged, attachments=parts), folder, precision)
+        products = None
+        if calibration is not None:
+            from unmask.likelihood.calibration import input_products
+
+            if precision != "int4":
+                raise UnmaskError("calibration is for the precision int4: leave it out")
+            products = input_products(self, calibration)
+        write_folder(replace(self, defaults=merged, attachments=parts), folder, precision, products)
 
     def save_pretrained(
         self,

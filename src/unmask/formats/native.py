@@ -11,11 +11,12 @@ from unmask.config.run_config import RunConfig, from_dict, load_recipe, resolve,
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.errors import UnmaskError, unknown
 from unmask.extension import attachments
+from unmask.files.rounding import INTEGERS, expand, quantize
 from unmask.files.storage import MANIFEST, Damaged, atomic_folder, read_json, verify, write_json
 from unmask.files.tensors import read_tensors, write_weights
 from unmask.files.untrusted import within
 from unmask.formats.format import FORMATS, Format, ReadFormat
-from unmask.formats.weights import expand, in_dtype, quantize, restored
+from unmask.formats.weights import in_dtype, restored, without_tied_head
 from unmask.generation.sampling_params import checked_defaults
 from unmask.methods.method import Method
 from unmask.runtime.device import PRECISIONS
@@ -23,17 +24,23 @@ from unmask.training.checkpoints.checkpoint import run_weights
 from unmask.training.lora import merged
 from unmask.vocabulary import Vocabulary
 
-STORED = (*PRECISIONS, "int8")  # precisions of stored weights
+STORED = (*PRECISIONS, *INTEGERS)  # precisions of stored weights
 _FILES = {MANIFEST, "model.json", "model.safetensors", "tokenizer"}
 _CARD = {"README.md", "card.json"}
 
 
-def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") -> None:
+def write_folder(
+    bundle: Bundle,
+    folder: str | Path,
+    precision: str = "fp32",
+    products: Mapping[str, Tensor] | None = None,
+) -> None:
     """Writes a folder that `read_folder` reads. It replaces a folder,
     whose files `check_target` looks at.
 
-    bf16 rounds the weights and halves the size. int8 stores matrices in a quarter of the size. An
-    attachment must be trained for this model. Its file then belongs to the weights as they are stored.
+    bf16 rounds the weights and halves the size. int8 stores matrices in a quarter of the size, and int4
+    in an eighth (`quantize`, with `products`). An attachment must be trained for this model. Its file
+    then belongs to the weights as they are stored.
     """
     target = Path(folder)
     if precision not in STORED:
@@ -43,9 +50,11 @@ def write_folder(bundle: Bundle, folder: str | Path, precision: str = "fp32") ->
     content = {"format": 1, "precision": precision, "config": to_dict(bundle.config)}
     if bundle.defaults:
         content["defaults"] = checked_defaults(bundle.defaults)
-    weights = bundle.method.state_dict()
-    eight_bits = precision == "int8"
-    stored = quantize(weights) if eight_bits else in_dtype(weights, PRECISIONS[precision])
+    weights = without_tied_head(bundle.config, bundle.method.state_dict())
+    if precision in INTEGERS:
+        stored = quantize(weights, precision, products)
+    else:
+        stored = in_dtype(weights, PRECISIONS[precision])
     with atomic_folder(target) as new:
         write_weights(new, stored)
         write_json(new / "model.json", content)
@@ -92,7 +101,7 @@ def _method(
     where: Path,
 ) -> Method:
     """The method with stored weights, in fp32."""
-    if precision == "int8":
+    if precision in INTEGERS:
         stored, precision = expand(stored, where), "fp32"
     return restored(config, vocabulary, stored, where, PRECISIONS[precision])
 

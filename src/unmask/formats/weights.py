@@ -1,4 +1,4 @@
-"""Stored weights: as 8-bit integers, and restored into the method of a configuration."""
+"""Stored weights, restored into the method of a configuration."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +10,11 @@ from torch.overrides import TorchFunctionMode
 
 from unmask.config.components import build_method, outline
 from unmask.config.run_config import RunConfig
-from unmask.errors import UnmaskError
 from unmask.files.tensors import check_finite, check_fit
 from unmask.methods.method import Method
 from unmask.vocabulary import Vocabulary
+
+_TABLE, _HEAD = "backbone.embedding.weight", "backbone.head.weight"
 
 
 class _SkipInitialisation(TorchFunctionMode):
@@ -43,13 +44,9 @@ def restored(
     Raises an error if the weights do not fit the network in `dtype` or are not finite. With `taken`,
     the network takes fp32 tensors as they are, so that memory holds them once.
     """
-    table = tensors.get("backbone.embedding.weight")
-    tied = getattr(config.backbone.config, "tied_head", False)
+    table, tied = tensors.get(_TABLE), _tied(config)
     if tied and table is not None:
-        tensors = {
-            "backbone.head.weight": table,
-            **tensors,
-        }  # transformers writes a tied matrix once
+        tensors = {_HEAD: table, **tensors}
     with _SkipInitialisation():
         # the network may be larger than the memory: compare with an outline without data first
         check_fit(tensors, in_dtype(outline(config, vocabulary).state_dict(), dtype), where)
@@ -61,57 +58,24 @@ def restored(
     return method
 
 
+def without_tied_head(config: RunConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights with a matrix that is embedding and head stored once; `restored` reads them."""
+    weights = dict(tensors)
+    if _tied(config) and {_TABLE, _HEAD} <= weights.keys():
+        head = weights.pop(_HEAD)
+        if head.data_ptr() != weights[_TABLE].data_ptr():  # such as the head of a classifier
+            weights[_HEAD] = head
+    return weights
+
+
+def _tied(config: RunConfig) -> bool:
+    """True if the head has the matrix of the embedding."""
+    return bool(getattr(config.backbone.config, "tied_head", False))
+
+
 def in_dtype(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     """The tensors with fp32 converted to `dtype`; other tensors stay unchanged."""
     return {
         name: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
         for name, tensor in tensors.items()
     }
-
-
-SCALE = "_scale"  # the scales of the matrix NAME are the tensor NAME_scale, fp32 [rows]
-_LARGEST = 127
-
-
-def quantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices as int8 with their scales, and other fp32 tensors in bf16.
-
-    An entry changes by at most 1/254 of the largest entry of its row. Biases and the gains of norms
-    are few, so that 8 bits would save little.
-
-    Args:
-        tensors: Weights by name.
-
-    Returns:
-        The tensors to store. `expand` restores the weights from them.
-    """
-    stored = {}
-    for name, tensor in tensors.items():
-        if tensor.dtype == torch.float32 and tensor.ndim == 2:
-            scale = tensor.abs().amax(1) / _LARGEST
-            steps = tensor / scale.clamp(min=torch.finfo(scale.dtype).tiny)[:, None]
-            stored[name] = steps.round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
-            stored[name + SCALE] = scale
-        else:
-            stored[name] = tensor.bfloat16() if tensor.dtype == torch.float32 else tensor
-    return stored
-
-
-def expand(tensors: Mapping[str, Tensor], where: Path | str) -> dict[str, Tensor]:
-    """The weights that `quantize` stored, in fp32; an error if a scale does not fit its matrix."""
-    weights, scales = {}, {name + SCALE for name in tensors}
-    for name, tensor in tensors.items():
-        if name in scales:
-            continue
-        scale = tensors.get(name + SCALE)
-        if scale is None:
-            weights[name] = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-            continue
-        kinds = tensor.dtype, scale.dtype, scale.shape
-        if kinds != (torch.int8, torch.float32, tensor.shape[:1]):
-            raise UnmaskError(
-                f"{where} does not fit: {name}{SCALE} must hold one fp32 number per row of an int8 matrix; "
-                "export the model again"
-            )
-        weights[name] = tensor * scale[:, None]
-    return weights

@@ -82,7 +82,7 @@ def test_a_policy_of_another_model_and_another_sampler_are_refused(model):
         model.generate(sampler="margin", order_policy=OrderPolicy())
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8", "int4"])
 def test_a_policy_travels_with_the_folder_of_its_model(precision, run, model, tmp_path):
     policy = OrderPolicy("confidence", model.digest)
     policy.prior[FEATURES.index("position")] = 100.0  # from right to left

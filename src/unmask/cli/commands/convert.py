@@ -29,7 +29,15 @@ def _add_export(commands: Commands) -> None:
         "--precision",
         default=argparse.SUPPRESS,
         metavar="TYPE",
-        help="precision of the stored weights: fp32, bf16 for half the size, or int8 for a quarter (fp32)",
+        help="precision of the stored weights: fp32, bf16 for half the size, int8 for a quarter, or int4 for "
+        "a seventh (fp32)",
+    )
+    parser.add_argument(
+        "--calibration",
+        default=argparse.SUPPRESS,
+        metavar="SOURCE",
+        help="text for int4: its first 64 rows are read, and the rounding minimises the error of the "
+        "layers' outputs on them",
     )
     parser.add_argument(
         "--default",
@@ -57,6 +65,7 @@ def _add_export(commands: Commands) -> None:
         parser,
         "unmask export runs/demo exported --precision bf16 --default steps=32",
         "unmask export stories small --precision int8",
+        "unmask export runs/demo smaller --precision int4 --calibration notes.txt",
         "unmask export runs/demo --onnx demo.onnx",
     )
     parser.set_defaults(execute=export)
@@ -108,13 +117,13 @@ def _add_format(parser: Parser) -> None:
 
 
 def export(args: Namespace) -> None:
-    options = given(args, "precision", *attachments())
+    options = given(args, "precision", "calibration", *attachments())
     if hasattr(args, "default"):
         options["defaults"] = dict(map(_pair, args.default))
     if args.folder is None and args.onnx is None:
         raise UnmaskError("the export has no target: give FOLDER or --onnx FILE")
     if (args.format != OWN or args.folder is None) and options:
-        *flags, last = ("precision", "default", *attachments())
+        *flags, last = ("precision", "calibration", "default", *attachments())
         named = f"--{', --'.join(flags)} and --{last}".replace("_", "-")
         raise UnmaskError(f"{named} are for a folder of format {OWN}: leave them out")
     if args.format != OWN and args.folder is None:
