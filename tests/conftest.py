@@ -99,8 +99,6 @@ def run(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def model(run) -> Any:
     """The tiny MDLM."""
-    import unmask
-
     return unmask.load(run, device="cpu")
 
 
@@ -108,8 +106,6 @@ def model(run) -> Any:
 def left_to_right(tmp_path_factory) -> Any:
     """A tiny autoregressive model, trained once."""
     from tiny_models import train_tiny
-
-    import unmask
 
     folder = tmp_path_factory.mktemp("autoregressive")
     run = train_tiny(folder, "characters", "autoregressive", "causal")
@@ -130,6 +126,18 @@ def pair_runs(tmp_path_factory) -> dict[str, Path]:
     from pair_runs import OWN, train_pairs
 
     return {method: train_pairs(tmp_path_factory.mktemp(method), method) for method in OWN}
+
+
+@pytest.fixture(scope="session")
+def pair_models(pair_runs) -> dict[str, Any]:
+    """The models of these runs."""
+    return {method: unmask.load(run) for method, run in pair_runs.items()}
+
+
+@pytest.fixture(scope="session")
+def pair_mdlm(pair_models) -> Any:
+    """The tiny MDLM of pairs."""
+    return pair_models["mdlm"]
 
 
 @pytest.fixture(params=["mdlm", "autoregressive"])

@@ -1,11 +1,10 @@
-"""The real command in its own processes: kills, interrupts, refusals and damaged files."""
+"""The real command in its own processes: kills, interrupts and refusals."""
 
 import hashlib
 import io
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -160,37 +159,3 @@ def test_a_run_of_another_configuration_is_refused_and_left_untouched(command, s
     assert "training.clip was 1.0, is 0.5; training.lr was" in err
     assert err.count("\n") == 1
     assert hashes(straight) == before
-
-
-def test_a_truncated_checkpoint_is_skipped(command, straight, capsys):
-    run = Path(shutil.copytree(straight, command.folder / "cut short"))
-    victim = run / "checkpoints" / f"step-{STEPS:08d}" / "model.safetensors"
-    victim.write_bytes(victim.read_bytes()[:-30])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the undisturbed run
-    assert main(command.argv(run.name)) == 0
-    torch.set_num_threads(threads)
-    out = capsys.readouterr().out
-    assert f"step-{STEPS:08d} is damaged: model.safetensors is not what was written" in out
-    assert f"resuming {run} at step {STEPS - 6}" in out
-    assert_same_bits(run, straight)
-
-
-def test_a_finished_run_is_not_trained_again(command, straight, capsys):
-    weights = hashes(straight, "*.safetensors")
-    assert main(command.argv("straight")) == 0
-    assert f"{straight} is already trained" in capsys.readouterr().out
-    assert hashes(straight, "*.safetensors") == weights
-
-
-def test_a_trained_model_generates_fills_and_is_measured(straight, capsys):
-    model = str(straight)
-    assert main(["generate", model, "--prompt", "Number", "--n", "2", "--json"]) == 0
-    texts = [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]
-    assert [text[:6] for text in texts] == ["Number", "Number"]
-    assert main(["fill", model, "Numb[MASK:2] 3", "--n", "3"]) == 0
-    assert all(line.startswith("Numb") for line in capsys.readouterr().out.splitlines())
-    assert main(["evaluate", model, "--draws", "2", "--json"]) == 0
-    measured = json.loads(capsys.readouterr().out)
-    assert 0 < measured["nats"] < 20
-    assert measured["certificate"] == "upper"

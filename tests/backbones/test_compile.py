@@ -21,7 +21,7 @@ from unmask.vocabulary import Vocabulary
 device, backend = sys.argv[1:]
 torch.manual_seed(0)
 with torch.device(device):
-    net = DiT(DiT.Config("", 64, 2, 2, dropout=0.1), Vocabulary(50, 49))
+    net = DiT(DiT.Config("", 64, 1, 2, dropout=0.1), Vocabulary(50, 49))
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     tokens = torch.randint(0, 50, (4, 32))

@@ -98,7 +98,7 @@ def request_property():
     return check
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_random_requests(model, count):
     outcomes = Counter()
     try:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -123,17 +124,19 @@ def test_a_second_ctrl_c_acts_at_once(tmp_path, python_minds_ctrl_c):
     assert not isinstance(caught.value, Interrupted)
 
 
+PARTS = [
+    "model.safetensors",
+    "ema.safetensors",
+    "optimizer.safetensors",
+    "state.json",
+    "manifest.json",
+]
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        "model.safetensors",
-        "ema.safetensors",
-        "optimizer.safetensors",
-        "state.json",
-        "manifest.json",
-    ],
+    ("name", "damage"),
+    [*((name, "flip") for name in PARTS), *product((PARTS[0], PARTS[-1]), ("cut", "delete"))],
 )
-@pytest.mark.parametrize("damage", ["cut", "flip", "delete"])
 def test_a_damaged_newest_checkpoint_is_skipped(tmp_path, name, damage, finished_run):
     run = finished_run(tmp_path)
     victim = run / "checkpoints" / "step-00000020" / name

@@ -7,30 +7,14 @@ import pytest
 from pair_runs import OWN, UNSEEN, turned
 from tiny_models import one_line
 
-import unmask
 from unmask.cli import main
 from unmask.errors import UnmaskError
 from unmask.extensions.pairs.translation import translate
 
 
-@pytest.fixture
-def runs(pair_runs) -> dict[str, Path]:
-    return pair_runs
-
-
-@pytest.fixture(scope="module")
-def models(pair_runs) -> dict[str, unmask.Model]:
-    return {method: unmask.load(run) for method, run in pair_runs.items()}
-
-
-@pytest.fixture
-def mdlm(models) -> unmask.Model:
-    return models["mdlm"]
-
-
 @pytest.mark.parametrize("method", OWN)
-def test_a_data_set_is_translated_and_scored(method, models, tmp_path):
-    model = models[method]
+def test_a_data_set_is_translated_and_scored(method, pair_models, tmp_path):
+    model = pair_models[method]
     lines = [("ab", "BA"), ("abcdefgh", "X X X X"), ("ab", "BA BA"), ("abcdefg", "Y")]
     path = tmp_path / "test.jsonl"
     path.write_text("".join(json.dumps({"word": w, "turned": t}) + "\n" for w, t in lines))
@@ -51,24 +35,24 @@ def test_a_data_set_is_translated_and_scored(method, models, tmp_path):
     assert shorter.too_long == 2 and shorter.hypotheses[1:] == ["", ""]
 
 
-def test_a_set_with_an_unreadable_pair_has_no_score(mdlm, tmp_path):
+def test_a_set_with_an_unreadable_pair_has_no_score(pair_mdlm, tmp_path):
     """A score of the other pairs would not be the score of the set.
     Training may skip one pair of 200.
     """
     (tmp_path / "test.word").write_text("ab\n" * 200)
     (tmp_path / "test.turned").write_text("B A B A\n" * 7 + "\n" + "B A B A\n" * 192)
     with pytest.raises(UnmaskError) as caught:
-        translate(mdlm, str(tmp_path / "test.{word,turned}"))
+        translate(pair_mdlm, str(tmp_path / "test.{word,turned}"))
     assert "test.{word,turned}:8" in one_line(caught)
 
 
-def test_a_target_is_scored_for_each_source(mdlm):
+def test_a_target_is_scored_for_each_source(pair_mdlm):
     with pytest.raises(UnmaskError, match="one target for each source: leave n out"):
-        translate(mdlm, n=2)
+        translate(pair_mdlm, n=2)
 
 
-def test_without_data_the_validation_pairs_are_translated(mdlm):
-    found = translate(mdlm)
+def test_without_data_the_validation_pairs_are_translated(pair_mdlm):
+    found = translate(pair_mdlm)
     assert found.sources == UNSEEN
     right = sum(a == turned(b) for a, b in zip(found.hypotheses, UNSEEN, strict=True))
     assert found.exact == right > 0.7 * len(UNSEEN)
@@ -78,23 +62,23 @@ def translation(model: Path, *options: str) -> int:
     return main(["evaluate", "translation", str(model), *options])
 
 
-def test_the_suite_prints_scores_and_saves_hypotheses(runs, tmp_path, capsys):
+def test_the_suite_prints_scores_and_saves_hypotheses(pair_runs, tmp_path, capsys):
     file = tmp_path / "out.txt"
     data = tmp_path / "test.jsonl"
     pairs = [{"word": word, "turned": " ".join(turned(word) + "AB")} for word in UNSEEN]
     data.write_text("\n".join(map(json.dumps, pairs)))
     options = ["--sources", "5", "--hypotheses", str(file), "--decoding", "ancestral:steps=4"]
     told = ["--data", str(data), "--seed", "5", "--batch", "2"]
-    assert translation(runs["mdlm"], *options, *told, "--json") == 0
+    assert translation(pair_runs["mdlm"], *options, *told, "--json") == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["texts"] == 5
     assert figures["calls"] <= 4
     assert figures["fields"] == "word to turned"
     assert len(file.read_text().splitlines()) == 5
     assert "batch" not in figures["decoding"]
-    assert translation(runs["mdlm"], "--sources", "5") == 0
+    assert translation(pair_runs["mdlm"], "--sources", "5") == 0
     assert "not defined: no reference has four words" in capsys.readouterr().out
-    assert translation(runs["mdlm"], "--sources", "5", "--data", str(data), "--seed", "5") == 0
+    assert translation(pair_runs["mdlm"], "--sources", "5", "--data", str(data), "--seed", "5") == 0
     printed = capsys.readouterr().out
     assert "BLEU" in printed
     assert "confidence, deterministic, length first, seed 5" in printed
@@ -102,7 +86,9 @@ def test_the_suite_prints_scores_and_saves_hypotheses(runs, tmp_path, capsys):
     assert figures["signature"] in "".join(printed.split()).replace("│", "")
 
 
-def test_the_path_of_hypotheses_is_checked_before_translation(runs, tmp_path, monkeypatch, capsys):
+def test_the_path_of_hypotheses_is_checked_before_translation(
+    pair_runs, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(
         "unmask.extensions.pairs.translation.translate", lambda *args, **options: pytest.fail()
     )
@@ -110,7 +96,7 @@ def test_the_path_of_hypotheses_is_checked_before_translation(runs, tmp_path, mo
         (tmp_path / "no" / "out.txt", "there is no folder for"),
         (tmp_path, "is a folder: name a file in it"),
     ]:
-        assert translation(runs["mdlm"], "--hypotheses", str(file)) == 2
+        assert translation(pair_runs["mdlm"], "--hypotheses", str(file)) == 2
         assert message in capsys.readouterr().err
 
 
@@ -120,7 +106,7 @@ def test_a_model_of_text_does_not_translate(model):
     assert "data.source_field" in one_line(caught)
 
 
-def test_the_end_of_a_target_is_decided_first_unless_it_is_free(mdlm):
-    first, free = (translate(mdlm, sources=4, **ending) for ending in ({}, {"ending": "free"}))
+def test_the_end_of_a_target_is_decided_first_unless_it_is_free(pair_mdlm):
+    first, free = (translate(pair_mdlm, sources=4, **ending) for ending in ({}, {"ending": "free"}))
     assert first.decoding["ending"] == "first"
     assert free.calls > first.calls
