@@ -32,10 +32,10 @@ VOCABULARY, LENGTH = 11, 6
 class TinyBackbone(Backbone):
     """Embedding and a mixing layer with dropout."""
 
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, dropout: float, width: int) -> None:
         super().__init__(None, Vocabulary.over(VOCABULARY - 1))
-        self.embed = nn.Embedding(VOCABULARY, 8)
-        self.mix = nn.Linear(8, 8)
+        self.embed = nn.Embedding(VOCABULARY, width)
+        self.mix = nn.Linear(width, width)
         self.dropout = float(dropout)
 
     def features(self, z: Tensor) -> Tensor:
@@ -50,11 +50,16 @@ class TinyNoise(RowNoise):
 class TinyMethod(Method):
     """Predicts masked tokens. The head is tied to the embedding."""
 
-    def __init__(self, dropout: float = 0.1) -> None:
+    def __init__(self, dropout: float = 0.1, width: int = 8) -> None:
         torch.manual_seed(7)
-        parts = (TinyBackbone(dropout), Vocabulary.over(VOCABULARY - 1), LogLinear(), Uniform())
+        parts = (
+            TinyBackbone(dropout, width),
+            Vocabulary.over(VOCABULARY - 1),
+            LogLinear(),
+            Uniform(),
+        )
         super().__init__(None, *parts)
-        self.head = nn.Linear(8, VOCABULARY)
+        self.head = nn.Linear(width, VOCABULARY)
         self.head.weight = self.backbone.embed.weight
         self.unused = nn.Parameter(torch.zeros(3))  # never gets a gradient
         self.register_buffer("scale", torch.ones(()))

@@ -10,6 +10,7 @@ from training_stand_in import LENGTH, TinyLoader, TinyMethod, TinyResult, traine
 
 from unmask.errors import UnmaskError
 from unmask.files.jsonl import JsonLines
+from unmask.files.rounding import expand, quantize
 from unmask.files.storage import verify
 from unmask.files.tensors import read_weights
 from unmask.shapes import Batch
@@ -38,9 +39,17 @@ def test_micro_batches_give_the_loss_and_gradient_of_the_whole(tmp_path, micro_b
     torch.testing.assert_close(whole.weights(), split.weights(), rtol=1e-4, atol=1e-6)
 
 
-def test_one_step_is_adamw_on_the_mean_over_valid_tokens(tmp_path):
-    method, twin = TinyMethod(dropout=0), TinyMethod(dropout=0)
-    run = trainer(tmp_path, method, **{**QUIET, "steps": 1}, warmup=0, clip=0.0)
+@pytest.mark.parametrize("round_weights", ["none", "int4"])
+def test_one_step_is_adamw_on_the_mean_over_valid_tokens(tmp_path, round_weights):
+    method, twin = (TinyMethod(dropout=0, width=32) for _ in range(2))
+    settings = {**QUIET, "steps": 1, "warmup": 0, "clip": 0.0, "round_weights": round_weights}
+    run = trainer(tmp_path, method, **settings)
+    start = {name: tensor.clone() for name, tensor in twin.state_dict().items()}
+    if round_weights == "int4":  # the gradient is that of the stored weights
+        stored = quantize(start, "int4")
+        packed = {name for name, tensor in stored.items() if tensor.dtype == torch.uint8}
+        assert packed
+        twin.load_state_dict(start | {name: expand(stored, "")[name] for name in packed})
     x, valid = run.loader.batch(0, range(8))
     from unmask.randomness import RowStream
 
@@ -49,6 +58,7 @@ def test_one_step_is_adamw_on_the_mean_over_valid_tokens(tmp_path):
         / valid.sum()
     )
     loss.backward()
+    twin.load_state_dict(start)
     torch.optim.AdamW(twin.parameters(), lr=0.01, weight_decay=0).step()
     run.fit()
     assert losses(tmp_path) == [pytest.approx(loss.item(), rel=1e-6)]

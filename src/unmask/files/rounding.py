@@ -56,6 +56,14 @@ def quantize(
     return stored
 
 
+def rounded(weight: Tensor) -> Tensor | None:
+    """A matrix as int4 stores it without products; None for a tensor that has no 4 bits there."""
+    if weight.ndim != 2 or weight.shape[1] % GROUP:
+        return None
+    groups, scale = _nearest(weight)
+    return (_steps(groups, scale) * scale).view_as(weight)
+
+
 def expand(tensors: Mapping[str, Tensor], where: Path | str) -> dict[str, Tensor]:
     """The weights that `quantize` stored, in fp32; an error if a scale does not fit its matrix."""
     weights, scales = {}, {name + SCALE for name in tensors}
@@ -92,8 +100,7 @@ def _nibbles(
     """Steps from -8 to 7 and fp16 scales. With a product, each column's error is made up for by the
     columns after it, as far as the inputs are correlated (GPTQ)."""
     if product is None:
-        groups = weight.view(-1, GROUP)
-        scale = _best_scale(groups, torch.ones(GROUP))
+        groups, scale = _nearest(weight)
         return _steps(groups, scale).view(weight.shape), scale.view(len(weight), -1).half()
     product = product.double()
     square = product.diagonal().mean().clamp(min=_TINY) * _DAMPING
@@ -115,6 +122,12 @@ def _nibbles(
         left[:, end:] -= errors @ factor[start:end, end:]
         scales.append(scale)
     return steps, torch.cat(scales, 1).half()
+
+
+def _nearest(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The groups of a matrix, and the scale of each with the least error of the weights."""
+    groups = weight.reshape(-1, GROUP)
+    return groups, _best_scale(groups, torch.ones(GROUP, device=weight.device))
 
 
 def _steps(weight: Tensor, scale: Tensor) -> Tensor:

@@ -70,7 +70,8 @@ def step_seconds(config: RunConfig, vocabulary: int, operations: float) -> float
     method.to(device).train()
     one = SingleProcess(ProcessGroup(), device, precision)
     step = OptimizerStep(
-        method, OPTIMIZERS[training.optimizer](method, training), one, training.clip
+        *(method, OPTIMIZERS[training.optimizer](method, training), one, training.clip),
+        rounds=training.round_weights != "none",
     )
     ema = EMA(method, training.ema) if training.ema else None
     x = torch.arange(rows * config.data.length) % (vocabulary - 1)

@@ -4,6 +4,7 @@ Runs, fine-tuning and the measured time of a step all take this one.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +20,7 @@ from unmask.shapes import Batch
 from unmask.training.distributed.single_process import SingleProcess
 from unmask.training.health import not_finite
 from unmask.training.optimizer import NamedAdamW, clip_gradients
+from unmask.training.rounded_weights import rounded_weights
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class OptimizerStep:
     optimizer: NamedAdamW
     strategy: SingleProcess
     clip: float
+    rounds: bool = False  # True: loss and gradient are those of the weights of int4
 
     def add(
         self, losses: Callable[[], Losses], keys: Keys, units: float | Tensor, last: bool = True
@@ -46,8 +49,9 @@ class OptimizerStep:
         """
         backbone, strategy = self.method.backbone, self.strategy
         backbone.dropout_keys = keys
+        rounding = rounded_weights(self.method) if self.rounds else nullcontext()
         try:
-            with strategy.accumulating(last):
+            with strategy.accumulating(last), rounding:
                 with autocast(strategy.device, strategy.precision):
                     total = losses().total
                 share = total / units

@@ -112,6 +112,11 @@ class Trainer:
             raise UnmaskError(
                 "--auto-batch works in one process only: set distributed.strategy plain"
             )
+        if config.round_weights != "none" and run.distributed.strategy == "fsdp":
+            raise UnmaskError(
+                "training.round_weights rounds whole matrices, and fsdp shards them: "
+                "set distributed.strategy ddp"
+            )
         recompute_blocks(method.backbone, config.checkpoint_activations)
         method.begin_training()
         self.method = method  # for validation and sampling
@@ -123,7 +128,8 @@ class Trainer:
         self.ema = EMA(self.trained, config.ema) if config.ema else None
         rows = self.group.share(config.batch)  # this process's rows of the global batch
         self.optimizer_step = OptimizerStep(
-            self.trained, self.optimizer, self.strategy, config.clip
+            *(self.trained, self.optimizer, self.strategy, config.clip),
+            rounds=config.round_weights != "none",
         )
         self.train_step = TrainStep(self.optimizer_step, loader, rows, config.batch, run.seed)
         self.state = TrainingState()

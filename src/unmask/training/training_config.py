@@ -44,6 +44,8 @@ class TrainingConfig:
 
     # fp32 | bf16 (autocast) | auto, the fastest that is native
     precision: str = option("fp32", among=PRECISIONS)
+    # none | int4: loss and gradient of the weights that --precision int4 stores
+    round_weights: str = option("none", among=("none", "int4"))
     compile: bool = False
     cuda_graph: bool = True  # a GPU runs a step as one CUDA graph, if the method allows it
     checkpoint_activations: bool = False  # recompute blocks in the backward pass: less memory
