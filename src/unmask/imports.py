@@ -10,7 +10,7 @@ from typing import Any
 from unmask.errors import UnmaskError
 
 # The package is on no index. After publication this is "pip install 'unmask[{extra}]'".
-INSTALL = "pip install '.[{extra}]' in the clone, or pip install 'WHEEL[{extra}]'"
+INSTALL = "pip install -e '.[{extra}]' in the clone, or pip install 'WHEEL[{extra}]'"
 # and this one "pip install unmask-models"
 INSTALL_MODELS = "pip install unmask_models-*.whl, the wheel beside that of unmask"
 
@@ -26,7 +26,7 @@ def install_command(extra: str) -> str:
 
     Example:
         >>> install_command("serve")
-        "pip install '.[serve]' in the clone, or pip install 'WHEEL[serve]'"
+        "pip install -e '.[serve]' in the clone, or pip install 'WHEEL[serve]'"
     """
     return INSTALL.format(extra=extra)
 

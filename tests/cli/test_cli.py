@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from rich.console import Console
 from unmask import cli
 from unmask.cli import main
 from unmask.cli.commands.generate import filled_spans
+from unmask.cli.output.terminal import Waiting
 from unmask.config.run_config import RunConfig, dump_yaml, load_recipe, resolve
 from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.errors import UnmaskError
@@ -111,6 +113,37 @@ def test_help_explains_every_command(command, capsys):
         main([*command.split(), "--help"])
     assert stop.value.code == 0
     assert f"usage: unmask {command}".strip() in capsys.readouterr().out
+
+
+def test_help_of_generate_has_the_common_options_first(capsys):
+    for option, lines in ("--help", 40), ("--help-all", 1000):
+        with pytest.raises(SystemExit):
+            main(["generate", option])
+        page = capsys.readouterr().out
+        assert "--temperature X" in page and "unmask generate stories" in page
+        assert ("--regex PATTERN" in page) == (option == "--help-all")
+        assert page.count("\n") < lines
+
+
+def test_far_more_steps_than_tokens_are_announced(run, capsys):
+    assert (
+        main(["generate", str(run), "--length", "4", "--steps", "500", "--sampler", "ancestral"])
+        == 0
+    )
+    assert capsys.readouterr().err == (
+        "500 steps for 4 tokens: most steps change nothing, but each takes time; --steps 4 is one step "
+        "for each token\n"
+    )
+
+
+def test_a_long_wait_prints_its_seconds(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    waiting = Waiting()
+    for now in (5.0, 11.0, 12.0, 22.0):
+        clock[0] = now
+        waiting()
+    assert capsys.readouterr().err == "writing: 11 s\nwriting: 22 s\n"
 
 
 def test_every_command_has_examples_that_parse():

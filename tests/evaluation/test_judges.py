@@ -209,9 +209,9 @@ def test_a_judge_that_is_missing_is_one_line(offline, name, message, capfd):
 def test_a_judge_whose_package_or_prefix_is_missing(judge_folder, offline, monkeypatch):
     assert "has no token '<bos>'" in one_line(judge_folder, prefix="<bos>")
     monkeypatch.setitem(sys.modules, "gguf", None)
-    assert "needs gguf: pip install '.[eval]'" in one_line("two/a.gguf")
+    assert "needs gguf: pip install -e '.[eval]'" in one_line("two/a.gguf")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert "needs transformers: pip install '.[eval]'" in one_line(judge_folder)
+    assert "needs transformers: pip install -e '.[eval]'" in one_line(judge_folder)
 
 
 def test_pickles_and_parts_are_refused(judge_folder, tmp_path):

@@ -441,7 +441,7 @@ def test_bad_arguments_are_one_line(run, tmp_path, monkeypatch, capsys):
         (["--steps", "2,x"], "'2,x' is no list of numbers"),
         (["--sampling", "top_p"], "--sampling 'top_p' has no value: give NAME=VALUE"),
         (["--judge", "self", "--sampling", "top_q=1"], "unknown option 'top_q'"),
-        (["--out", "x.png"], "pip install '.[log]'"),
+        (["--out", "x.png"], "pip install -e '.[log]'"),
         (["--out", "x.svg"], "draw it on another machine"),
     ]:
         assert main(["evaluate", "generation", str(run), *argv]) == 2

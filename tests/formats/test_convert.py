@@ -69,5 +69,5 @@ def test_the_target_is_checked_before_anything_is_read(tmp_path, capsys, monkeyp
         assert missing in told(*free)
     assert missing in told(tmp_path / "own") and missing in told(tmp_path / "ours", "--pretrained")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert "pip install '.[hub]'" in told(tmp_path / "new", "--pretrained")
+    assert "pip install -e '.[hub]'" in told(tmp_path / "new", "--pretrained")
     assert not (tmp_path / "new").exists() and (tmp_path / "notes.txt").read_text() == "mine"

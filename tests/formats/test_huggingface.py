@@ -303,7 +303,7 @@ def test_an_autoregressive_model_comes_back_too(tmp_path):
 def test_the_error_of_a_missing_library_has_the_install_command(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     for call in (lambda: model.save_pretrained(tmp_path / "a"), lambda: reading.download("a/b")):
-        assert "pip install '.[hub]'" in refused(call)
+        assert "pip install -e '.[hub]'" in refused(call)
 
 
 def test_damage_is_one_line(folder, tmp_path):

@@ -223,7 +223,7 @@ def test_the_command_reads_plugin_files(run, model):
 
 def test_help_and_lists_show_them(capsys):
     with pytest.raises(SystemExit):
-        main(["generate", "--help"])
+        main(["generate", "--help-all"])
     found = capsys.readouterr().out
     assert "--typical.mass X" in found and "share of the probability to keep (0.95)" in found
     assert "Keeps the tokens whose information is nearest" in found

@@ -84,7 +84,7 @@ def test_missing_libraries_are_named(capsys, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    assert "pip install '.[serve]'" in refused(capsys, "runs/demo", "--port", "0")
+    assert "pip install -e '.[serve]'" in refused(capsys, "runs/demo", "--port", "0")
 
 
 def test_models_have_names(tmp_path):

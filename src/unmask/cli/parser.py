@@ -59,11 +59,24 @@ class _Layout(argparse.RawDescriptionHelpFormatter):
             self._action_max_length = max(self._action_max_length, longest)
 
 
+class _HelpAll(argparse.Action):
+    """Prints the help with all options."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        assert isinstance(parser, Parser)
+        print(parser.format_all(), end="")
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises an `UnmaskError` for a wrong argument.
 
     With `overrides`, unknown options `--a.b value` are collected as overrides of the configuration.
-    `default_command` is the sub-command if the first argument names none.
+    `default_command` is the sub-command if the first argument names none. With `common`, names of
+    options, the help shows these options, and --help-all shows all.
     """
 
     def __init__(
@@ -74,6 +87,7 @@ class Parser(argparse.ArgumentParser):
             settings.update(epilog=OVERRIDES)
         layout = partial(_Layout, max_help_position=28)
         super().__init__(allow_abbrev=False, formatter_class=layout, **settings)
+        self.common: tuple[str, ...] = ()
         self.overrides, self.default_command = overrides, default_command
         if overrides:
             self.add_argument(
@@ -81,6 +95,39 @@ class Parser(argparse.ArgumentParser):
                 metavar="RECIPE",
                 help="name of a recipe ('unmask list recipes') or .yaml file",
             )
+
+    def show_first(self, *common: str) -> None:
+        """Lets the help show these options, by their names, and adds --help-all for all."""
+        self.common = common
+        self.add_argument("--help-all", action=_HelpAll, help="show all options, and exit")
+
+    def format_help(self) -> str:
+        """The help, with the common options only if there are such."""
+        shown = {*self.common, "help", "help_all"}
+        hidden = [a for a in self._actions if a.option_strings and a.dest not in shown]
+        if not self.common or not hidden:
+            return self.format_all()
+        groups = [
+            g for g in self._action_groups if g._group_actions and {*g._group_actions} <= {*hidden}
+        ]
+        helps, about, end = [a.help for a in hidden], [g.description for g in groups], self.epilog
+        try:
+            for action in hidden:
+                action.help = argparse.SUPPRESS
+            for group in groups:
+                group.description = None
+            self.epilog = f"{len(hidden)} more options: {self.prog} --help-all\n\n{end or ''}"
+            return self.format_all()
+        finally:
+            self.epilog = end
+            for action, text in zip(hidden, helps, strict=True):
+                action.help = text
+            for group, text in zip(groups, about, strict=True):
+                group.description = text
+
+    def format_all(self) -> str:
+        """The help with all options."""
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UnmaskError(f"{message}; see '{self.prog} --help'")

@@ -489,5 +489,5 @@ def test_mistakes_are_reported_before_anything_is_measured(run, options, message
 def test_a_page_needs_matplotlib(run, monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["report", str(run), "--html", str(tmp_path / "page.html")]) == 2
-    assert "--html needs matplotlib: pip install '.[log]'" in capsys.readouterr().err
+    assert "--html needs matplotlib: pip install -e '.[log]'" in capsys.readouterr().err
     assert main(["report", str(run), "--no-measure"]) == 0

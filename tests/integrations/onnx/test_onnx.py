@@ -196,4 +196,4 @@ def test_mistakes_are_reported_before_the_export(tmp_path, monkeypatch, capsys):
     assert "there is no folder" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     message = refused(lambda: export(tiny("bytes"), tmp_path / "a.onnx"))
-    assert "pip install '.[onnx]'" in message
+    assert "pip install -e '.[onnx]'" in message

@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unmask.cancellation import cancelled_by
 from unmask.cli.checks import check_model, check_source
-from unmask.cli.output.terminal import Stopwatch
+from unmask.cli.output.terminal import Stopwatch, Waiting
 from unmask.cli.parser import (
     Commands,
     Parser,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 GROUP = "write"
 
 _ENDINGS = {".txt": "text", ".json": "json", ".jsonl": "json"}
+_COMMON = ("n", "seed", "steps", "temperature", "top_p", "sampler", "watch", "json")
+_MANY = 100  # steps for each token beyond which a line says that they take time
 _GAP = re.compile(r"\[MASK(?::\d+)?\]")
 
 
@@ -79,6 +82,7 @@ def _add_generate(commands: Commands) -> None:
         'unmask generate stories --prompt "Tom has" --n 3 --temperature 0.8',
         "unmask generate runs/demo --sampler confidence --steps 16 --watch",
     )
+    parser.show_first("prompt", "length", *_COMMON)
     parser.set_defaults(execute=generate)
 
 
@@ -98,6 +102,7 @@ def _add_fill(commands: Commands) -> None:
         'unmask fill stories "Tom has [MASK:2]." --n 3',
         'unmask fill runs/demo "The [MASK] sat on the [MASK:4]." --seed 1 --json',
     )
+    parser.show_first(*_COMMON)
     parser.set_defaults(execute=fill)
 
 
@@ -105,7 +110,9 @@ def _add_edit(commands: Commands) -> None:
     summary = "mask some tokens of a text and fill them again; the others stay"
     parser = commands.add_parser("edit", help=summary, description=summary)
     add_model(parser)
-    parser.add_argument("file", metavar="FILE", help="file of the text, - for standard input")
+    parser.add_argument(
+        "text", metavar="TEXT", help="the text, or a file that has it, or - for standard input"
+    )
     group = parser.add_argument_group("tokens to rewrite", argument_default=argparse.SUPPRESS)
     group.add_argument(
         "--remask", type=float, metavar="X", help="random share of the tokens, in (0, 1]"
@@ -131,10 +138,12 @@ def _add_edit(commands: Commands) -> None:
     _add_output(parser)
     add_examples(
         parser,
+        'unmask edit stories "Tom had a red cow. He sat on it." --remask-uncertain 3',
         "unmask edit stories story.txt --remask 0.2",
         "unmask edit stories story.txt --remask-uncertain 8 --seed 1",
         "unmask edit runs/reviews review.txt --style positive --guidance 3",
     )
+    parser.show_first("remask", "remask_span", "remask_uncertain", "style", *_COMMON)
     parser.set_defaults(execute=edit)
 
 
@@ -185,7 +194,7 @@ def edit(args: Namespace) -> None:
     options = given(args, "remask", "remask_uncertain", "remask_style", "style")
     if hasattr(args, "remask_span"):
         options["remask_span"] = _span(args.remask_span)
-    _write(args, "edit", _text(args.file), options)
+    _write(args, "edit", _text(args.text), options)
 
 
 def _write(
@@ -207,6 +216,7 @@ def _write(
     model = _loaded(args, options)
     if not args.json:
         _announce_windows(model, options.get("length"))
+        _announce_steps(model, options)
     arguments = {"prompts" if verb == "generate" else verb: text}
     several = options.get("n", 1) > 1 or (isinstance(text, list) and len(text) > 1)
     watchable = not (several or args.json or args.out or args.format) and render is str
@@ -219,7 +229,8 @@ def _write(
     if source is not None:
         texts = _with_context(model, args.prompt, _opened(model, *source))
     form = _format(args, model.tokenizer.vocabulary if verb == "generate" else None)
-    _print(args, partial(texts, **options), form, options.get("label"), render, separator)
+    with cancelled_by(Waiting()):
+        _print(args, partial(texts, **options), form, options.get("label"), render, separator)
 
 
 def _check_output(args: Namespace) -> None:
@@ -308,6 +319,20 @@ def _announce_windows(model: "Model", length: Any) -> None:
         print(
             f"the model reads {model.length} tokens: a text of {length} is written in windows "
             "('unmask list samplers semi_autoregressive')",
+            file=sys.stderr,
+        )
+
+
+def _announce_steps(model: "Model", options: dict[str, Any]) -> None:
+    """Prints a line if there are far more steps than tokens."""
+    if "steps" not in options:
+        return
+    steps, length = options["steps"], options.get("length")
+    tokens = min(model.length, length) if isinstance(length, int) else model.length
+    if steps > _MANY * tokens:
+        print(
+            f"{steps:,} steps for {tokens:,} tokens: most steps change nothing, but each takes time; --steps "
+            f"{tokens} is one step for each token",
             file=sys.stderr,
         )
 
@@ -412,9 +437,13 @@ def _span(text: str) -> tuple[int, int]:
 
 
 def _text(file: str) -> str:
-    """The text of a file, without its last line break."""
-    if file != "-" and not Path(file).is_file():
-        raise UnmaskError(f"no file {file}: give a text to edit, or - for standard input")
+    """The text of a file without its last line break, or `file` itself if it has several words."""
+    if file != "-" and not os.path.isfile(file):
+        if len(file.split()) > 1:
+            return file
+        raise UnmaskError(
+            f"no file {file}: give a file, a text of several words, or - for standard input"
+        )
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return content.decode("utf-8").removesuffix("\n")

@@ -39,6 +39,7 @@ def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
     return replacement, error.start + 1
 
 
+_PATIENCE = 10.0  # seconds between two lines of `Waiting`
 _IMPORTED = time.monotonic()
 
 
@@ -63,6 +64,19 @@ class Stopwatch:
             f"{max(calls)} network calls{each} took {seconds:.2f} s",
             file=sys.stderr,
         )
+
+
+class Waiting:
+    """Prints the seconds on standard error, at most every ten, while a text is written."""
+
+    def __init__(self) -> None:
+        self.began = self.printed = time.monotonic()
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self.printed > _PATIENCE:
+            self.printed = now
+            print(f"writing: {now - self.began:.0f} s", file=sys.stderr, flush=True)
 
 
 def process_seconds() -> float:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from unmask.cancellation import raise_if_cancelled
 from unmask.diffusion.denoiser import Denoiser, RowDenoiser
 from unmask.randomness import row_uniforms
 from unmask.runtime.device import to_device
@@ -77,6 +78,7 @@ class SamplerState:
         Returns:
             Numbers in [0, 1), a function of (seed of the row, name, step).
         """
+        raise_if_cancelled()
         # Apple's GPUs have no float64
         device = "cpu" if self.z.device.type == "mps" else self.z.device
         return row_uniforms(self.task.seeds, name, self.z.shape[1], step).to(device)
