@@ -1,4 +1,4 @@
-// The page: its tabs, settings and share button.
+// The page: its tabs, settings and link.
 
 import { menu as fetchMenu } from "./api.js";
 import { compareView } from "./compare.js";

@@ -23,13 +23,13 @@ export async function collect(request, { before, signal, onframe }) {
   return recording;
 }
 
-/** The numbers below a text: name, value and technical term. */
-export function facts(recording, index) {
+/** The numbers below a text: name, value and technical term; the number of all steps is not known while it grows. */
+export function facts(recording, index, growing) {
   const frame = recording.frames[index];
   const { calls, t, seconds } = frame;
   if (t === null) return [];
   return [
-    ["step", `${index} of ${recording.frames.length - 1}`, "Sampler steps"],
+    ["step", growing ? String(index) : `${index} of ${recording.frames.length - 1}`, "Sampler steps that changed the text; the others are not shown"],
     ["gaps", String(gapsIn(frame)), `Masked tokens; the diffusion time t is ${t.toFixed(2)}`],
     ["calls", String(calls), "Network calls: the model reads the whole text once in each"],
     ["time", `${seconds.toFixed(2)} s`, "Seconds since the start"],

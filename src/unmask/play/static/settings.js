@@ -35,6 +35,10 @@ const ORDERS = { // samplers in plain words
   predictor_corrector: "write and correct",
   left_to_right: "left to right",
   semi_autoregressive: "part by part",
+  blocks: "block by block",
+  spread: "any order, far apart",
+  refine: "write, then mend doubtful words",
+  analytic: "any order, by scores",
 };
 
 export function samplerName(name) {
@@ -56,10 +60,7 @@ export class SamplerPicker {
     this.own = own;
     this.keep = (spec, steps) => state.set({ [names[0]]: spec, [names[1]]: steps });
     this.kept = () => names.map((name) => state.get(name));
-    this.select = el(
-      "select", { onchange: () => this.#choose(this.select.value, "") },
-      ...menu.samplers.map(({ name }) => el("option", { value: name, title: name }, samplerName(name))),
-    );
+    this.select = el("select", { onchange: () => this.#choose(this.select.value, "") });
     this.steps = el("input", { type: "number", min: 1, max: 4096, placeholder: "one per token", oninput: () => this.#notify() });
     this.stepsField = field("Steps", "Denoising steps: more steps take longer and write better", this.steps);
     this.fields = el("div", { class: "fields" });
@@ -74,10 +75,11 @@ export class SamplerPicker {
     return writeSpec(this.select.value, this.values);
   }
 
-  /** Shows the sampler of the state, or else the model's own; disables those that the method does not support. */
+  /** Lists the samplers that the model supports, and shows the one of the state, or else the model's own. */
   fit(model) {
     this.model = model;
-    for (const option of this.select.options) option.disabled = !model.samplers.includes(option.value);
+    this.select.replaceChildren(...this.menu.samplers.filter(({ name }) => model.samplers.includes(name)).map(({ name }) =>
+      el("option", { value: name, title: name }, samplerName(name))));
     const [spec, steps] = this.kept();
     const usable = model.samplers.includes(parseSpec(spec).name);
     this.#show(usable ? spec : this.own(model).spec, steps);
@@ -105,7 +107,7 @@ export class SamplerPicker {
 
   #field(each) {
     const listed = {
-      sampler: this.menu.samplers.map((sampler) => sampler.name).filter((other) => other !== this.select.value),
+      sampler: this.model.samplers.filter((other) => other !== this.select.value),
       grid: this.menu.grids,
     }[each.kind];
     return optionField(each, this.values[each.name], (value) => { this.values[each.name] = value; this.#notify(); }, listed);
@@ -114,13 +116,14 @@ export class SamplerPicker {
 
 /** A field for an option of the menu; an empty field means the server's default. */
 function optionField({ name, kind, default: defaultValue, choices, help, min, max }, value, onchange, listed = choices) {
+  const label = kind === "sampler" ? samplerName : String;
   const common = { onchange: (event) => onchange(event.target.value) };
   const standard = defaultValue !== null ? String(defaultValue) : kind === "text" ? "none" : "default";
   const values = kind === "bool" ? ["true", "false"] : listed;
   let control;
   if (values) {
     const others = values.filter((other) => other !== standard);
-    control = el("select", common, el("option", { value: "" }, standard), ...others.map((other) => el("option", { value: other }, other)));
+    control = el("select", common, el("option", { value: "" }, standard), ...others.map((other) => el("option", { value: other }, label(other))));
   } else if (kind === "text") {
     control = el("input", { ...common, type: "text", placeholder: standard });
   } else {

@@ -97,7 +97,7 @@ export class Stage {
     this.progress.hidden = true;
     if (!this.recording) return;
     if (live && !this.recording.done) this.player.go(this.recording.frames.length - 1);
-    this.draw();
+    else this.#show(this.player.index);
   }
 
   /** Shows a row without sampler steps. */
@@ -222,7 +222,7 @@ export class Stage {
   #show(index) {
     if (!this.recording) return;
     this.draw();
-    drawFacts(this.player.meter, facts(this.recording, index));
+    drawFacts(this.player.meter, facts(this.recording, index, this.busy));
     if (this.busy) return;
     const { done, frames } = this.recording;
     this.state.set({ at: index === frames.length - 1 ? "" : String(index) });

@@ -13,7 +13,7 @@ export class Tools {
   }
 
   get buttons() {
-    return [this.erase, this.lock, this.rest, this.style, this.undo];
+    return [this.erase, this.lock, this.undo, this.rest, this.style];
   }
 
   refresh({ row, chosen, editing, running, model }) {

@@ -89,9 +89,10 @@ class WriteView {
     return gapsIn(stage.player.playing ? stage.recording.last : stage.frame);
   }
 
-  /** True if the text on the board came from filling the gaps of a row. */
+  /** True if the text on the board came from filling the gaps of a row or of a typed text. */
   get #filled() {
-    return Boolean(this.state.request("ran")?.tokens && gapsIn(this.stage.recording.frames[0]));
+    const ran = this.state.request("ran");
+    return Boolean(ran && (ran.tokens || ran.text?.includes("[MASK")) && gapsIn(this.stage.recording.frames[0]));
   }
 
   /** Fills the gaps of the board, fills the same gaps again, or writes from the text of the field. */
