@@ -10,9 +10,8 @@ from unmask.generation.sampling_params import SamplingParams, attachment_options
 from unmask.options import Option, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-# the line of a docstring that the options replace; the site, which imports nothing, shows it as it
-# is
-_MARKER = "options: the fields of `unmask.SamplingParams`."
+# the line of a docstring that the options replace
+MARKER = "options: the fields of `unmask.SamplingParams`."
 _WIDTH = 96
 _HUGE = 2**20 - 1
 
@@ -24,7 +23,7 @@ def with_sampling_options(function: F) -> F:
     notebooks and `inspect.signature` show the options by name, with type, default, range and help.
 
     Args:
-        function: A function whose docstring has the line `_MARKER` under Args.
+        function: A function whose docstring has the line `MARKER` under Args.
 
     Returns:
         The same function.
@@ -34,9 +33,7 @@ def with_sampling_options(function: F) -> F:
         >>> "temperature" in inspect.signature(Model.generate).parameters
         True
     """
-    groups = ("attachments", "processors")
-    options = [one for one in options_of(SamplingParams) if one.name not in groups]
-    options += attachment_options()
+    options = shown_options()
     own = inspect.signature(function)
     named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
     more = [
@@ -47,15 +44,22 @@ def with_sampling_options(function: F) -> F:
     ]
     vars(function)["__signature__"] = own.replace(parameters=[*named, *more])
     text = function.__doc__ or ""
-    before, marker, after = text.partition(_MARKER)
-    assert marker, f"the docstring of {function.__qualname__} lacks the line {_MARKER!r}"
+    before, marker, after = text.partition(MARKER)
+    assert marker, f"the docstring of {function.__qualname__} lacks the line {MARKER!r}"
     indent = " " * (len(before) - len(before.rstrip(" ")))
-    lines = f"\n{indent}".join(line for one in options for line in _lines(one))
+    lines = f"\n{indent}".join(line for one in options for line in lines_of(one))
     function.__doc__ = before + lines + after
     return function
 
 
-def _lines(one: Option) -> list[str]:
+def shown_options() -> list[Option]:
+    """The options that a signature names: those of `SamplingParams` and of attachments."""
+    groups = ("attachments", "processors")
+    own = [one for one in options_of(SamplingParams) if one.name not in groups]
+    return own + attachment_options()
+
+
+def lines_of(one: Option) -> list[str]:
     """An option as lines of a docstring; a limit that only guards memory is left out."""
     one = replace(one, le=None) if one.le is not None and one.le >= _HUGE else one
     allowed = (
