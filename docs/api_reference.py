@@ -31,8 +31,9 @@ class Reference(griffe.Extension):
             _name_options(obj, [(one.name, repr(one.default)) for one in options])
         obj.docstring.value = text
 
-    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
-        attr.value = _default(attr.value)
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        for parameter in cls.parameters:  # of a dataclass, from its fields
+            parameter.default = _default(parameter.default)
 
 
 def _name_options(function: griffe.Function, options: list[tuple[str, str]]) -> None:
