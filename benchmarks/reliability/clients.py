@@ -456,8 +456,8 @@ def harness(folder: Path) -> str:
 def same_likelihood(folder: Path) -> str:
     from lm_eval.api.instance import Instance
 
-    from unmask.integrations.lm_eval.adapter import UnmaskLM
-    from unmask.integrations.lm_eval.scoring import ScoringRequest
+    from unmask.extensions.lm_eval.adapter import UnmaskLM
+    from unmask.extensions.lm_eval.scoring import ScoringRequest
 
     model, order = trained(folder), "left_to_right"
     v, encode = model.tokenizer.vocabulary, model.tokenizer.encode

@@ -10,7 +10,6 @@ from unmask.config.values import read_option
 from unmask.errors import UnmaskError
 from unmask.generation.context import CONTEXT_SOURCES
 from unmask.generation.sampling_params import SamplingParams, attachment_options
-from unmask.integrations.lm_eval.model_args import Options
 from unmask.options import Option, options_of
 from unmask.play.controls import menu
 from unmask.samplers.core.token_sampler import STRATEGIES
@@ -55,16 +54,6 @@ def test_requests_have_the_declared_options_with_help_and_range(model):
     assert top_k["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": 2**31}
     assert top_p["anyOf"][0] == {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
     assert strategy["enum"] == list(STRATEGIES) and strategy["default"] == "stochastic"
-
-
-def test_the_harness_takes_the_declared_options_and_no_other():
-    for one in options_of(SamplingParams):
-        arguments = {"path": "x", one.name: 1}
-        if "harness" in one.on:
-            assert Options.of(arguments).sampling == {one.name: 1}
-        elif one.name not in get_type_hints(Options):
-            with pytest.raises(UnmaskError, match="unknown key in model_args"):
-                Options.of(arguments)
 
 
 def test_the_playground_has_a_control_for_each_declared_option(model):

@@ -19,8 +19,6 @@ from unmask.config.run_config import resolve
 from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.errors import UnmaskError
 from unmask.generation.logits_processor import LOGITS_PROCESSORS, LogitsProcessor
-from unmask.integrations.lm_eval.model_args import Options
-from unmask.integrations.lm_eval.requests import RequestRunner
 from unmask.play.page_routes import router
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
@@ -178,9 +176,12 @@ def test_every_interface_generates_the_same_text(model, run, client, capsys):
 
 
 def test_the_harness_takes_them(model):
+    Options = pytest.importorskip("unmask.extensions.lm_eval.model_args").Options
+    requests = pytest.importorskip("unmask.extensions.lm_eval.requests")
+
     def answer(**more):
         own = Options.of({"path": "unused", **OUTSIDE, **more})
-        return RequestRunner(model, own).generate_until([("The", {"until": ["."]})])
+        return requests.RequestRunner(model, own).generate_until([("The", {"until": ["."]})])
 
     drawn = answer(temperature=1)
     assert answer(**{"typical.mass": 0.3}) != drawn  # it draws, among fewer tokens

@@ -11,7 +11,6 @@ import pytest
 from fastapi.testclient import TestClient
 from live import Live, eventually, live
 
-from unmask.integrations.lm_eval.scoring import Scorer, ScoringRequest
 from unmask.model import Model, load
 from unmask.serve import routes
 from unmask.serve.app import create_app
@@ -313,11 +312,12 @@ def test_a_wrong_body_is_named(server):
 
 @pytest.mark.parametrize("name", ["words", "reader"])
 def test_logprobs_are_the_likelihood_from_left_to_right(client, models, name):
+    scoring = pytest.importorskip("unmask.extensions.lm_eval.scoring")
     model = models[name]
     text, bos = "The cat", model.tokenizer.vocabulary.bos_id
     ids = model.tokenizer.encode(text)
-    scorer = Scorer(model.method, model.length, order="left_to_right")
-    expected = scorer.log_p([ScoringRequest((bos, *ids), 1), ScoringRequest((bos, *ids), 4)])
+    scorer = scoring.Scorer(model.method, model.length, order="left_to_right")
+    expected = scorer.log_p([scoring.ScoringRequest((bos, *ids), start) for start in (1, 4)])
     asked = {"model": name, "echo": True, "max_tokens": 0, "logprobs": 2}
     by_text = client.completions.create(prompt=text, **asked).choices[0]
     by_ids = client.completions.create(prompt=[[bos, *ids], ids], **asked).choices

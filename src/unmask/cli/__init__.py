@@ -25,7 +25,6 @@ _COMMANDS = {
     "play": ("play",),
     "train": ("train", "config"),
     "evaluate": ("evaluate",),
-    "harness": ("harness",),
     "serve": ("serve",),
     "convert": ("export", "convert"),
     "card": ("card",),

@@ -1,1 +1,1 @@
-"""Interfaces of other libraries: transformers, lm-evaluation-harness, ONNX."""
+"""Interfaces of other libraries: transformers, ONNX."""

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tiny_models import one_line
 
 from unmask.errors import UnmaskError
-from unmask.integrations.lm_eval.model_args import Options
-from unmask.integrations.lm_eval.requests import RequestRunner
-from unmask.integrations.lm_eval.scoring import ScoringRequest, windows
+from unmask.extensions.lm_eval.model_args import Options
+from unmask.extensions.lm_eval.requests import RequestRunner
+from unmask.extensions.lm_eval.scoring import ScoringRequest, windows
 
 PAIRS = [
     ("The cat", " sat on the mat."),

@@ -8,8 +8,8 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
-from unmask.integrations.lm_eval.model_args import Options
-from unmask.integrations.lm_eval.requests import RequestRunner
+from unmask.extensions.lm_eval.model_args import Options
+from unmask.extensions.lm_eval.requests import RequestRunner
 from unmask.likelihood.estimate import Progress
 from unmask.model import load
 

@@ -1,10 +1,14 @@
 """Keys of --model_args: each sets its option, and a wrong key is a one-line error."""
 
+from typing import get_type_hints
+
 import pytest
 from tiny_models import one_line
 
 from unmask.errors import UnmaskError
-from unmask.integrations.lm_eval.model_args import Options, decoding
+from unmask.extensions.lm_eval.model_args import Options, decoding
+from unmask.generation.sampling_params import SamplingParams
+from unmask.options import options_of
 
 GREEDY = {"sampler": "confidence", "strategy": "deterministic"}
 
@@ -80,3 +84,13 @@ def test_the_batch_size_is_the_requested_one(size, most, batch):
 )
 def test_model_args_override_the_options_of_the_task(own, asked, changed):
     assert decoding(GREEDY, own, asked) == GREEDY | changed
+
+
+def test_the_harness_takes_the_declared_options_and_no_other():
+    for one in options_of(SamplingParams):
+        arguments = {"path": "x", one.name: 1}
+        if "harness" in one.on:
+            assert Options.of(arguments).sampling == {one.name: 1}
+        elif one.name not in get_type_hints(Options):
+            with pytest.raises(UnmaskError, match="unknown key in model_args"):
+                Options.of(arguments)

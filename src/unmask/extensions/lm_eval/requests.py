@@ -8,19 +8,19 @@ from itertools import groupby
 from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.generation.generator import Generator, check_request
-from unmask.generation.guidance import first_tokens
-from unmask.generation.prompts import FillRequest
-from unmask.generation.sampler_spec import DECODING
-from unmask.generation.sampling_params import SHARPNESS, SamplingParams
-from unmask.integrations.lm_eval.model_args import Options, decoding
-from unmask.integrations.lm_eval.scoring import (
+from unmask.extensions.lm_eval.model_args import Options, decoding
+from unmask.extensions.lm_eval.scoring import (
     Scorer,
     ScoringRequest,
     common_prefix,
     no_progress,
     windows,
 )
+from unmask.generation.generator import Generator, check_request
+from unmask.generation.guidance import first_tokens
+from unmask.generation.prompts import FillRequest
+from unmask.generation.sampler_spec import DECODING
+from unmask.generation.sampling_params import SHARPNESS, SamplingParams
 from unmask.likelihood.bound import CERTIFICATES
 from unmask.likelihood.estimate import Progress, checked
 from unmask.model import Model
@@ -29,7 +29,7 @@ from unmask.randomness import child_seed
 # Lengths of generated rows are rounded up to a multiple of GRAIN, so that more rows share a batch.
 GRAIN = 32
 TASK_OPTIONS = {"until", "max_gen_toks", "do_sample", *SHARPNESS}
-_log = logging.getLogger("unmask.integrations.lm_eval")
+_log = logging.getLogger("unmask.extensions.lm_eval")
 
 
 class RequestRunner:

@@ -8,7 +8,7 @@ import torch
 from builders import schedule, small_method
 from kit import Language, table_method
 
-from unmask.integrations.lm_eval.scoring import Scorer, ScoringRequest
+from unmask.extensions.lm_eval.scoring import Scorer, ScoringRequest
 from unmask.methods.method import METHODS
 
 LANGUAGE = Language.random(3, 4)

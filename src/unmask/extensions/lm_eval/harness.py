@@ -41,7 +41,7 @@ def execute(parser: Parser, args: Namespace) -> None:
     from unmask.imports import extra
 
     command = extra("lm_eval.__main__", "unmask harness", "harness")
-    import_module("unmask.integrations.lm_eval.adapter")  # registers the model
+    import_module("unmask.extensions.lm_eval.adapter")  # registers the model
     before, sys.argv = sys.argv, ["lm_eval", *with_model(args.arguments)]
     try:
         command.cli_evaluate()

@@ -14,7 +14,7 @@ lm_eval = pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance  # noqa: E402
 
-from unmask.integrations.lm_eval.adapter import UnmaskLM  # noqa: E402
+from unmask.extensions.lm_eval.adapter import UnmaskLM  # noqa: E402
 
 ENTRY = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][
     "entry-points"

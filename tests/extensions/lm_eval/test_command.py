@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from unmask.cli import main
-from unmask.cli.commands.harness import with_model
+from unmask.extensions.lm_eval.harness import with_model
 from unmask.imports import install_command
 
 
@@ -21,7 +21,7 @@ def test_all_arguments_are_passed_to_lm_eval(monkeypatch):
     seen = []
     command = SimpleNamespace(cli_evaluate=lambda: seen.append(list(sys.argv)))
     monkeypatch.setitem(sys.modules, "lm_eval.__main__", command)
-    monkeypatch.setitem(sys.modules, "unmask.integrations.lm_eval.adapter", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "unmask.extensions.lm_eval.adapter", SimpleNamespace())
     monkeypatch.setattr(sys, "argv", ["unmask"])
     given = ["--model_args", "path=x,draws=3", "--tasks", "a", "b", "-b", "4", "--limit=3"]
     assert main(["harness", *given]) == 0

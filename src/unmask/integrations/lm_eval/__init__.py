@@ -1,1 +1,0 @@
-"""The model `unmask` of lm-evaluation-harness: log-likelihoods of continuations, and generation."""
