@@ -333,7 +333,7 @@ def speed(study: Study) -> None:
 
 def table(study: Study) -> str:
     """All results as Markdown, and paired intervals of the differences from the plain encoder."""
-    from unmask.evaluation.metrics.class_scores import scores
+    from unmask.extensions.glue.class_scores import scores
 
     found: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
     for path in sorted((study.runs / "predictions").glob("*.npz")):
@@ -391,7 +391,7 @@ def table(study: Study) -> str:
 
 
 def _median(values: list[float]) -> str:
-    from unmask.evaluation.metrics.class_scores import median_interval
+    from unmask.extensions.glue.class_scores import median_interval
 
     if not values:
         return ""

@@ -256,9 +256,9 @@ def test_the_help_lists_the_suites_and_each_has_its_own_options(capsys):
             "infilling run --shard 0/2",
             "unrecognized arguments: --shard 0/2; see 'unmask evaluate infilling --help'",
         ),
-        ("zero-shot run --data text.txt", "unrecognized arguments: --data text.txt"),
+        ("infilling run --draws 2", "unrecognized arguments: --draws 2"),
         ("likelyhood run", "unknown suite 'likelyhood'; did you mean 'likelihood'?"),
-        ("zero-shot", "the following arguments are required: MODEL"),
+        ("infilling", "the following arguments are required: MODEL"),
     ],
 )
 def test_an_option_of_another_suite_is_refused(options, message, capsys):

@@ -17,7 +17,6 @@ from unmask.config.run_config import resolve
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.infilling import settings_of
 from unmask.evaluation.suites.sample_quality import compare
-from unmask.evaluation.suites.zero_shot import zero_shot
 from unmask.generation.display import MASK, Picture
 
 
@@ -197,10 +196,6 @@ def text_model(model: unmask.Model) -> unmask.Model:
         (
             lambda model: settings_of(text_model(model), model, None, None, [1.0]),
             "it fills no gaps in text",
-        ),
-        (
-            lambda model: zero_shot(model, ["ptb"]),
-            "it has no perplexity of a text without a source; give a model of text",
         ),
     ],
 )

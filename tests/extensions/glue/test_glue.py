@@ -11,8 +11,8 @@ from unmask.cli import main
 from unmask.config.components import build_method
 from unmask.data.tokenizers.no_tokenizer import NoTokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation.metrics.class_scores import median_interval, scores
 from unmask.evaluation.suites.suite import evaluate
+from unmask.extensions.glue.class_scores import median_interval, scores
 from unmask.extensions.glue.glue_suite import task_data
 from unmask.model import Model
 

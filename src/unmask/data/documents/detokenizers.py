@@ -1,7 +1,7 @@
 """Detokenizers: undo the word splitting of benchmark corpora.
 
 A zero-shot perplexity depends on the detokenizer. These reproduce those of the MDLM authors with
-their oddities, which docs/reference/zero-shot.md lists. `text8` normalises text instead.
+their oddities, which the page of the zero-shot sets lists. `text8` normalises text instead.
 """
 
 import re

@@ -4,7 +4,6 @@ from unmask.evaluation.suites.generated_texts import Generation
 from unmask.evaluation.suites.infilling import Infilling
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
 from unmask.evaluation.suites.text_likelihood import Likelihood
-from unmask.evaluation.suites.zero_shot import ZeroShot
 
 __all__ = [
     "SUITES",
@@ -13,6 +12,5 @@ __all__ = [
     "Likelihood",
     "Progress",
     "Suite",
-    "ZeroShot",
     "column",
 ]

@@ -74,7 +74,7 @@ class Glue(Suite):
     )
 
     def rows(self, model: "Model", options: GlueOptions, progress: Progress) -> Iterator[GlueRow]:
-        from unmask.evaluation.metrics.class_scores import scores
+        from unmask.extensions.glue.class_scores import scores
 
         found, absent = task_data(options.data, options.tasks)
         names = [each.task.name for each in found]
@@ -192,7 +192,7 @@ def summarised(
     note: str,
 ) -> GlueRow:
     """The row of a task from its score at each seed."""
-    from unmask.evaluation.metrics.class_scores import median_interval
+    from unmask.extensions.glue.class_scores import median_interval
 
     middle, low, high = median_interval(by_seed)
     known = len(by_seed) >= 5

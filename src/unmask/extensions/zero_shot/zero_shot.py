@@ -2,7 +2,7 @@
 prepared as in the paper.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -116,8 +116,7 @@ class ZeroShot(Suite):
         names = _names(model, options.sets)
         progress.expect(names)
         bounds = []
-        how = (options.folder, options.draws, options.seed, options.batch, options.limit)
-        for row in _measured(model, names, *how):
+        for row in _measured(model, names, options):
             bounds += [row.bound] if row.bound else []
             yield row
         if not bounds:
@@ -164,42 +163,9 @@ def _draws(rows: Sequence[SetRow]) -> str:
     return f"; {noisy[0].draws} draws, {noisy[0].draws_to_halve} to halve the errors"
 
 
-def zero_shot(
-    model: "Model",
-    sets: str | Sequence[str] | None = None,
-    *,
-    folder: str | Path | None = None,
-    draws: int = 8,
-    seed: int = 0,
-    batch: int = 32,
-    limit: int | None = None,
-    done: Callable[[SetRow], None] = lambda row: None,
-) -> list[SetRow]:
-    """The model's perplexity on data sets.
-
-    Args:
-        model: The model.
-        sets: One or several names; by default the seven sets of the paper.
-        folder: Folder of the sets; by default they come from the hub.
-        draws: Noise draws per row.
-        seed: Seed of the draws.
-        batch: Rows of one batch.
-        limit: Number of rows of each set, from the first on; by default all.
-        done: Receives each row as it is measured.
-
-    Returns:
-        A row for each set. The row of a set that cannot be read holds the reason in `absent`.
-    """
-    rows = []
-    for row in _measured(model, _names(model, sets), folder, draws, seed, batch, limit):
-        rows.append(row)
-        done(row)
-    return rows
-
-
 def _names(model: "Model", sets: str | Sequence[str] | None) -> list[str]:
     """The names of the sets; raises an error for an unknown one."""
-    from unmask.evaluation.suites.zero_shot_sets import SETS, zero_shot_set
+    from unmask.extensions.zero_shot.zero_shot_sets import SETS, zero_shot_set
 
     model.refuse_pairs("it has no perplexity of a text without a source; give a model of text")
     names = [sets] if isinstance(sets, str) else list(dict.fromkeys(SETS if sets is None else sets))
@@ -210,32 +176,20 @@ def _names(model: "Model", sets: str | Sequence[str] | None) -> list[str]:
     return names
 
 
-def _measured(
-    model: "Model",
-    names: Sequence[str],
-    folder: str | Path | None,
-    draws: int,
-    seed: int,
-    batch: int,
-    limit: int | None,
-) -> Iterator[SetRow]:
+def _measured(model: "Model", names: Sequence[str], options: ZeroShotOptions) -> Iterator[SetRow]:
     """The row of each set, as soon as it is measured."""
     from unmask.likelihood.estimate import likelihood
 
-    if limit is not None and limit < 1:
-        raise UnmaskError(f"limit must be 1 or more, not {limit}")
-    if draws < 1:
-        raise UnmaskError(f"draws must be 1 or more, not {draws}")
-    path = None if folder is None else Path(folder)
+    path = None if options.folder is None else Path(options.folder)
     if path is not None and not path.is_dir():
         raise UnmaskError(f"no folder {path}: give the folder of the sets, or none for the hub")
+    how = {"draws": options.draws, "seed": options.seed, "batch": options.batch}
     for name in names:
-        row, text = _prepared(model, name, path, limit)
+        row, text = _prepared(model, name, path, options.limit)
         if text is not None:
             text.count_unknown(model.tokenizer.unknown_id)
             with model.method.arithmetic():
-                bound = likelihood(model.method, text, draws=draws, seed=seed, batch=batch)
-            row = replace(row, bound=bound)
+                row = replace(row, bound=likelihood(model.method, text, **how))
         yield row
 
 
@@ -248,7 +202,7 @@ def _prepared(
     """
     from unmask.data.data_config import DataConfig
     from unmask.data.load import first_rows, rows_from
-    from unmask.evaluation.suites.zero_shot_sets import coverage, find, zero_shot_set
+    from unmask.extensions.zero_shot.zero_shot_sets import coverage, find, zero_shot_set
 
     wanted = zero_shot_set(name)
     tokenizer = f"{model.config.data.tokenizer.kind} {model.tokenizer.vocabulary.size}"

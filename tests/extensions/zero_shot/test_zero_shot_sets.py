@@ -21,14 +21,20 @@ from unmask.data.data_config import DataConfig
 from unmask.data.documents.detokenizers import DETOKENIZERS
 from unmask.data.load import rows_from
 from unmask.data.rows.token_rows import Rows
-from unmask.data.sources.benchmark_files import Lines, file_corpus
 from unmask.data.sources.corpus import Corpus
 from unmask.data.tokenizers.characters import ByteTokenizer
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.subwords import SubwordTokenizer, byte_level
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError
-from unmask.evaluation.suites.zero_shot_sets import MORE_SETS, SETS, coverage, find, zero_shot_set
+from unmask.extensions.zero_shot.benchmark_files import Lines, file_corpus
+from unmask.extensions.zero_shot.zero_shot_sets import (
+    MORE_SETS,
+    SETS,
+    coverage,
+    find,
+    zero_shot_set,
+)
 from unmask.vocabulary import Vocabulary
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "gpt2-part.json"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from unmask.data.documents.detokenizers import DETOKENIZERS
 from unmask.data.documents.fields import Fields
-from unmask.data.sources.benchmark_files import Columns, Form, Lines, Objects, file_corpus
 from unmask.data.sources.corpus import Corpus
 from unmask.data.sources.hub_dataset import hub_corpus
 from unmask.data.sources.line_reader import matching_files
 from unmask.errors import UnmaskError, unknown
+from unmask.extensions.zero_shot.benchmark_files import Columns, Form, Lines, Objects, file_corpus
 
 # The hub's revision with Parquet copies of datasets that are scripts, which must not be run.
 _CONVERTED = "refs/convert/parquet"

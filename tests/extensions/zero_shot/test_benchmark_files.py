@@ -5,9 +5,9 @@ import lzma
 
 import pytest
 
-from unmask.data.sources.benchmark_files import Columns, Lines, Objects, file_corpus
 from unmask.data.sources.line_reader import matching_files
 from unmask.errors import UnmaskError
+from unmask.extensions.zero_shot.benchmark_files import Columns, Lines, Objects, file_corpus
 
 PAPERS = Objects("article_text")
 NEWS = Columns(3, (1, 2))
