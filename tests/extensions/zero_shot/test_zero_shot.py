@@ -15,6 +15,7 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.suites.suite import Progress, evaluate
 from unmask.extensions.zero_shot.zero_shot import ZeroShot, ZeroShotOptions
 from unmask.imports import install_command
+from unmask.model import Model
 
 zero_shot = partial(evaluate, suite="zero-shot")
 PTB = " the cat 's on the N mats \n" * 20
@@ -150,6 +151,13 @@ def test_a_mistake_is_one_line_before_anything_is_measured(
     with pytest.raises(UnmaskError) as caught:
         zero_shot(model, **{"folder": str(folder)} | options)
     assert message in one_line(caught)
+
+
+def test_a_model_of_pairs_is_refused(model):
+    data = replace(model.config.data, source_field="source", target_field="target")
+    pairs = Model(model.method, model.tokenizer, replace(model.config, data=data))
+    with pytest.raises(UnmaskError, match="it has no perplexity of a text without a source"):
+        zero_shot(pairs, sets=["ptb"])
 
 
 # The command
