@@ -7,7 +7,6 @@ from unmask.backbones.dit import DiT
 from unmask.backbones.layers.state import KVState
 from unmask.backbones.llama import Llama
 from unmask.backbones.pretrained import GPT2, Bert
-from unmask.backbones.relative_encoders import DeBERTa, MPNet
 
 __all__ = [
     "BACKBONES",
@@ -15,11 +14,9 @@ __all__ = [
     "Backbone",
     "Bert",
     "Causal",
-    "DeBERTa",
     "DiT",
     "KVState",
     "Llama",
-    "MPNet",
     "compile_backbone",
     "compile_blocks",
     "recompute_blocks",

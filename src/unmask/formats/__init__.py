@@ -1,9 +1,8 @@
-"""Formats of models on disk: unmask folders and runs, Hugging Face, MDLM, SEDD, BERT,
-RoBERTa, MPNet, DeBERTa, GPT-2, Llama, Mistral, Qwen."""
+"""Formats of models on disk: unmask folders and runs, Hugging Face, MDLM, SEDD, GPT-2, Llama,
+Mistral, Qwen."""
 
 from unmask.formats.decoders.decoder_formats import DecoderFormat, GGUFFormat
 from unmask.formats.decoders.gpt2 import GPT2Format
-from unmask.formats.encoders.read_encoder import BertFormat
 from unmask.formats.format import FORMATS, Format, ReadFormat
 from unmask.formats.huggingface import HuggingFaceFormat
 from unmask.formats.mdlm_sedd import LightningFormat, MDLMFormat, SEDDFormat
@@ -11,7 +10,6 @@ from unmask.formats.native import NativeFormat, RunFormat
 
 __all__ = [
     "FORMATS",
-    "BertFormat",
     "DecoderFormat",
     "Format",
     "GGUFFormat",

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
+from unmask.extensions.encoders.encoder_layout import LAYOUTS, EncoderLayout
 from unmask.files.storage import atomic_folder, write_json
 from unmask.files.tensors import system_errors
-from unmask.formats.encoders.encoder_layout import LAYOUTS, EncoderLayout
 from unmask.formats.huggingface import class_fields
 from unmask.formats.tokenizer_files import tokenizer_files
 from unmask.methods.sequence_classifier import SequenceClassifier, as_classifier

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
-from unmask.formats.encoders.encoder_layout import LAYOUTS, EncoderLayout
-from unmask.formats.encoders.write_encoder import write_encoder
+from unmask.extensions.encoders.encoder_layout import LAYOUTS, EncoderLayout
+from unmask.extensions.encoders.write_encoder import write_encoder
 from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, as_float, renamed
 from unmask.formats.foreign_format import ForeignFormat
 from unmask.formats.format import FORMATS, ReadFormat

@@ -1,1 +1,0 @@
-"""Encoders in the layout of transformers: BERT, RoBERTa, MPNet and DeBERTa."""
