@@ -183,7 +183,7 @@ def _measured(model: "Model", names: Sequence[str], options: ZeroShotOptions) ->
     path = None if options.folder is None else Path(options.folder)
     if path is not None and not path.is_dir():
         raise UnmaskError(f"no folder {path}: give the folder of the sets, or none for the hub")
-    how = {"draws": options.draws, "seed": options.seed, "batch": options.batch}
+    how: dict[str, Any] = {"draws": options.draws, "seed": options.seed, "batch": options.batch}
     for name in names:
         row, text = _prepared(model, name, path, options.limit)
         if text is not None:
