@@ -42,8 +42,8 @@ from benchmarks.pictures import picture
 from benchmarks.room import script_parser
 from benchmarks.rows import markdown
 from unmask.diffusion.schedule import SCHEDULES
+from unmask.extensions.report.schedule_variance import variance_by_schedule
 from unmask.likelihood.bound import student_quantile
-from unmask.likelihood.schedule_variance import variance_by_schedule
 
 # depth, width, heads
 SIZES = {"40M": (10, 576, 9), "1M": (5, 128, 2), "13M": (7, 384, 6), "4M": (5, 256, 4)}

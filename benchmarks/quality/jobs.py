@@ -20,8 +20,8 @@ from itertools import product
 from pathlib import Path
 
 from benchmarks.room import again, script_parser
-from unmask.extensions.reproduce.scaled_runs import RUNS, Request
-from unmask.runs.measurements import figures
+from unmask.extensions.report.measurements import figures
+from unmask.extensions.report.scaled_runs import RUNS, Request
 
 UNMASK = [sys.executable, "-m", "unmask"]
 TEXT8 = {  # 8 minutes of an H200

@@ -1,1 +1,1 @@
-"""Run folders: training, inspection, measurements and planning."""
+"""Run folders: training, inspection and planning."""

@@ -23,14 +23,14 @@ from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.sample_rows import Row
 from unmask.extensions.report import plots as pictures
+from unmask.extensions.report.bound_by_steps import nats_by_steps
+from unmask.extensions.report.measurements import COMPARED, STEPS, Budget, Measuring, Point
 from unmask.extensions.report.parts import perplexity
 from unmask.extensions.report.run_report import report_run
+from unmask.extensions.report.schedule_variance import variance_by_schedule
 from unmask.extensions.report.sections import sections
-from unmask.likelihood.bound_by_steps import nats_by_steps
 from unmask.likelihood.estimate import likelihood
 from unmask.likelihood.figure_text import with_error
-from unmask.likelihood.schedule_variance import variance_by_schedule
-from unmask.runs.measurements import COMPARED, STEPS, Budget, Measuring, Point
 from unmask.runs.run_folder import differences, read_run, read_runs
 
 ROWS, DRAWS = 2, 4
@@ -283,7 +283,7 @@ def test_frontiers_by_one_judge_share_a_picture_whose_marks_grow(measured):
 
 
 def test_a_second_report_measures_nothing(measured, monkeypatch, capsys):
-    monkeypatch.setattr("unmask.runs.measurements.load", None)
+    monkeypatch.setattr("unmask.extensions.report.measurements.load", None)
     assert main(["report", *map(str, measured), *OPTIONS, "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -324,7 +324,7 @@ def test_other_settings_and_other_weights_are_measured_anew(measured, tmp_path):
 def test_without_measuring_only_existing_figures_are_shown(run, tmp_path, monkeypatch, capsys):
     fresh = Path(shutil.copytree(run, tmp_path / "fresh"))
     (fresh / "measurements.jsonl").unlink(missing_ok=True)
-    monkeypatch.setattr("unmask.runs.measurements.load", None)
+    monkeypatch.setattr("unmask.extensions.report.measurements.load", None)
     assert main(["report", str(fresh), "--no-measure"]) == 0
     out = capsys.readouterr().out
     assert "None: it needs an MDLM in continuous time, and a measurement" in out

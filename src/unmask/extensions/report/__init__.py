@@ -1,5 +1,5 @@
-"""Reports of runs: tables in the terminal, plots, one HTML page."""
+"""Reports of runs: tables, plots, one HTML page, and tables of the MDLM paper at a small scale."""
 
 from unmask.extension import Extension
 
-EXTENSION = Extension(__name__, commands={"report": ".report"})
+EXTENSION = Extension(__name__, commands={"report": ".report", "reproduce": ".reproduce"})

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from unmask.cli.output.elements import Table, figure
+from unmask.extensions.report.measurements import Point
 from unmask.likelihood.figure_text import signed
-from unmask.runs.measurements import Point
 
 
 @dataclass(frozen=True)

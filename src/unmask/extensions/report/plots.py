@@ -8,10 +8,10 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.sample_rows import Row
+from unmask.extensions.report.measurements import Point
+from unmask.extensions.report.schedule_variance import Spread
 from unmask.imports import install_command
 from unmask.likelihood.bound import FEWEST
-from unmask.likelihood.schedule_variance import Spread
-from unmask.runs.measurements import Point
 from unmask.runs.run_folder import Run
 
 # Okabe and Ito's colours and Tol's "muted", each with a lighter one for dark pages. Colour-blind

@@ -56,8 +56,8 @@ def execute(args: Namespace) -> None:
         _check(args.html)
     from rich.console import Console
 
+    from unmask.extensions.report.measurements import Budget
     from unmask.extensions.report.run_report import report_run
-    from unmask.runs.measurements import Budget
     from unmask.runs.run_folder import read_runs
 
     runs = read_runs(args.runs)
@@ -117,7 +117,7 @@ def _show(reports: "Sequence[RunReport]") -> None:
 def _plain(report: "RunReport") -> dict[str, Any]:
     """The figures of a run for JSON."""
     from unmask.config.run_config import to_dict
-    from unmask.runs.measurements import figures
+    from unmask.extensions.report.measurements import figures
 
     run = report.run
     return {

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.sample_rows import Row, stored
-from unmask.likelihood.schedule_variance import Spread
-from unmask.runs.measurements import FILE, Budget, Measuring, Point
+from unmask.extensions.report.measurements import FILE, Budget, Measuring, Point
+from unmask.extensions.report.schedule_variance import Spread
 from unmask.runs.run_folder import Parameters, Run
 from unmask.training.logs.run_log import LOGS
 

@@ -10,7 +10,7 @@ from builders import small_method
 
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
-from unmask.likelihood.bound_by_steps import nats_by_steps, shares_draws, step_weights
+from unmask.extensions.report.bound_by_steps import nats_by_steps, shares_draws, step_weights
 from unmask.likelihood.estimate import likelihood
 
 SIZE, LENGTH = 11, 10

@@ -7,12 +7,12 @@ from itertools import combinations, pairwise
 from statistics import fmean, stdev, variance
 from typing import Any
 
-from unmask.extensions.reproduce.agreement import Agreement, Compared, Error, order, ratios
-from unmask.extensions.reproduce.published_tables import CONTINUOUS, SCHEDULES_BOUND, Published
-from unmask.extensions.reproduce.scaled_runs import RUNS, Request
+from unmask.extensions.report.agreement import Agreement, Compared, Error, order, ratios
+from unmask.extensions.report.measurements import Point, scaled
+from unmask.extensions.report.published_tables import CONTINUOUS, SCHEDULES_BOUND, Published
+from unmask.extensions.report.scaled_runs import RUNS, Request
 from unmask.files.jsonl import JsonLines
 from unmask.likelihood.bound import perplexity_of
-from unmask.runs.measurements import Point, scaled
 from unmask.runs.run_folder import Run, read_run
 
 RESULTS = "results.jsonl"

@@ -16,12 +16,12 @@ from unmask.data.rows.first_rows import FirstRows
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.errors import UnmaskError
+from unmask.extensions.report.bound_by_steps import nats_by_steps, shares_draws
+from unmask.extensions.report.schedule_variance import Spread, variance_by_schedule
 from unmask.files.jsonl import JsonLines
 from unmask.files.storage import MANIFEST, read_json
 from unmask.likelihood.bound import perplexity_of
-from unmask.likelihood.bound_by_steps import nats_by_steps, shares_draws
 from unmask.likelihood.estimate import likelihood
-from unmask.likelihood.schedule_variance import Spread, variance_by_schedule
 from unmask.methods.method import METHODS
 from unmask.model import Model, load
 from unmask.options import check_options, option

@@ -21,7 +21,7 @@ from unmask.data.load import load_data
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.tokenizers.kinds import build_tokenizer
 from unmask.errors import UnmaskError
-from unmask.extensions.reproduce.agreement import (
+from unmask.extensions.report.agreement import (
     Compared,
     combined,
     difference_error,
@@ -29,18 +29,18 @@ from unmask.extensions.reproduce.agreement import (
     order,
     ratios,
 )
-from unmask.extensions.reproduce.published_tables import PUBLISHED
-from unmask.extensions.reproduce.reproduced_tables import (
+from unmask.extensions.report.measurements import Budget, Measuring, Point
+from unmask.extensions.report.published_tables import PUBLISHED
+from unmask.extensions.report.reproduced_tables import (
     RESULTS,
     Line,
     _with_seeds,
     reproduce,
     seed_deviation,
 )
-from unmask.extensions.reproduce.scaled_runs import RUNS, SCALES, Request
+from unmask.extensions.report.scaled_runs import RUNS, SCALES, Request
 from unmask.likelihood.estimate import likelihood
 from unmask.methods.method import METHODS
-from unmask.runs.measurements import Budget, Measuring, Point
 from unmask.runs.run_folder import count_parameters, read_run
 from unmask.vocabulary import Vocabulary
 
@@ -180,7 +180,7 @@ def test_a_test_text_is_measured_and_nothing_is_trained_for_it(
 ):
     test = tmp_path / "test.txt"
     test.write_text("\n".join(reversed(TEXTS)), encoding="utf-8")
-    monkeypatch.setattr("unmask.extensions.reproduce.scaled_runs.train", None)
+    monkeypatch.setattr("unmask.extensions.report.scaled_runs.train", None)
     mine = copied(asked, tmp_path, "mdlm", "mdlm-seed-1")
     (line,) = reproduce(Request("table1", only=["mdlm"], test=str(test), **mine)).lines
     model = unmask.load(asked["runs"] / "mdlm")
@@ -416,10 +416,10 @@ def test_the_seeds_of_all_rows_estimate_the_deviation_between_seeds(asked, tmp_p
     for run in runs:
         (tmp_path / run).mkdir()
     monkeypatch.setattr(
-        "unmask.extensions.reproduce.scaled_runs._trained", lambda folder, _: folder.name in runs
+        "unmask.extensions.report.scaled_runs._trained", lambda folder, _: folder.name in runs
     )
     monkeypatch.setattr(
-        "unmask.extensions.reproduce.reproduced_tables._bound",
+        "unmask.extensions.report.reproduced_tables._bound",
         lambda _, run: Point(0, runs[run], 0.0, "upper", 1.0, tokens=1, draws=2),
     )
     pooled = math.sqrt((0.02 + 0.06) / 3)

@@ -10,8 +10,8 @@ from unmask.data.data_config import DataConfig
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError, unknown
-from unmask.extensions.reproduce.published_tables import PUBLISHED, Published
-from unmask.runs.measurements import Budget, Measuring
+from unmask.extensions.report.measurements import Budget, Measuring
+from unmask.extensions.report.published_tables import PUBLISHED, Published
 from unmask.runs.run_folder import read_run
 from unmask.runs.train import train
 

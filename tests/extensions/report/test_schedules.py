@@ -9,7 +9,7 @@ from unmask.backbones.backbone import Backbone
 from unmask.diffusion.schedule import SCHEDULES, Schedule
 from unmask.diffusion.time_sampler import TIME_SAMPLERS, Uniform
 from unmask.errors import UnmaskError
-from unmask.likelihood.schedule_variance import _spread, variance_by_schedule
+from unmask.extensions.report.schedule_variance import _spread, variance_by_schedule
 from unmask.methods.method import METHODS
 from unmask.randomness import RowStream, child_seed
 from unmask.shapes import Batch, targets

@@ -11,7 +11,7 @@ from unmask.likelihood.figure_text import signed
 
 if TYPE_CHECKING:
     from unmask.cli.output.elements import Table
-    from unmask.extensions.reproduce.reproduced_tables import Line, Reproduction
+    from unmask.extensions.report.reproduced_tables import Line, Reproduction
 
 GROUP = "measure"
 
@@ -58,8 +58,8 @@ def add(commands: Commands) -> None:
 def execute(args: Namespace) -> None:
     from rich.console import Console
 
-    from unmask.extensions.reproduce.reproduced_tables import reproduce
-    from unmask.extensions.reproduce.scaled_runs import Request
+    from unmask.extensions.report.reproduced_tables import reproduce
+    from unmask.extensions.report.scaled_runs import Request
 
     log = Console(stderr=True, highlight=False, soft_wrap=True)
 
