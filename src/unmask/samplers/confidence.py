@@ -17,7 +17,6 @@ from torch import Tensor
 from unmask.cancellation import raise_if_cancelled
 from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.schedule import Schedule
-from unmask.errors import UnmaskError
 from unmask.options import check_options, option
 from unmask.samplers.core.canvas import Canvas, Frame
 from unmask.samplers.core.sampler_state import SamplerState, View
@@ -229,12 +228,6 @@ class Threshold(_Bounded):
         scores = scores + gumbel(state, self.noise, t, step)
         best = highest(scores, state.masked.any(1).long())
         return best | (scores > math.log(self.threshold))
-
-
-def check_noise(noise: float) -> None:
-    """Raises an error if the scale of the noise is out of range."""
-    if not 0 <= noise <= LARGEST_NOISE:
-        raise UnmaskError(f"noise must be 0 or more, and {LARGEST_NOISE:g} at most, not {noise}")
 
 
 def masks_left(

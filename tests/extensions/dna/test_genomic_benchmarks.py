@@ -11,7 +11,6 @@ from unmask.config.run_config import resolve
 from unmask.errors import UnmaskError
 from unmask.evaluation.suites.suite import SUITES
 from unmask.extensions.dna.dna_tokenizer import DnaTokenizer, reverse_complement
-from unmask.extensions.dna.genomic_benchmarks import wilson
 from unmask.model import Model
 from unmask.representation.classifier import classifier_of, rows_for
 from unmask.training.fine_tune import predict
@@ -88,9 +87,3 @@ def test_parts_that_are_missing_or_too_small(tmp_path, capsys):
         suite.measure(one)
     with pytest.raises(UnmaskError, match="unknown task"):
         suite.measure(one, data=str(tmp_path), tasks=("x",))
-
-
-def test_the_interval_of_a_share():
-    low, high = wilson(0.5, 100)
-    assert low == pytest.approx(0.4038, abs=1e-3) and high == pytest.approx(0.5962, abs=1e-3)
-    assert wilson(1.0, 10)[1] <= 1.0

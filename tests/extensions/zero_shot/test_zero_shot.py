@@ -154,7 +154,7 @@ def test_a_mistake_is_one_line_before_anything_is_measured(
 
 
 def test_a_model_of_pairs_is_refused(model):
-    data = replace(model.config.data, source_field="source", target_field="target")
+    data = replace(model.config.data, source_field="source", target_field="target", packing="pad")
     pairs = Model(model.method, model.tokenizer, replace(model.config, data=data))
     with pytest.raises(UnmaskError, match="it has no perplexity of a text without a source"):
         zero_shot(pairs, sets=["ptb"])

@@ -37,7 +37,7 @@ from unmask.extensions.zero_shot.zero_shot_sets import (
 )
 from unmask.vocabulary import Vocabulary
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "gpt2-part.json"
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "gpt2-part.json"
 BYTES = ByteTokenizer()
 EOS = "\0"  # in the streams below
 

@@ -1,13 +1,13 @@
 """Genomic Benchmarks (Grešová et al., 2023): classification of human DNA by a fine-tuned model."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist, mean
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UnmaskError, unknown
+from unmask.evaluation.metrics.bootstrap import share
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
 from unmask.extensions.dna.genomic_sets import FEWEST, OFFICIAL, Examples, Labelled, read_task
 from unmask.options import check_options, option
@@ -107,13 +107,13 @@ def _measured(model: "Model", task: str, examples: Examples, options: Any) -> Ac
     seeds = range(options.seed, options.seed + options.seeds)
     found = [_accuracy(model, examples, options, seed) for seed in seeds]
     accuracies = [accuracy for accuracy, _ in found]
-    low, high = wilson(mean(accuracies), len(examples.test))
+    interval = share([mean(accuracies)] * len(examples.test))
     return Accuracy(
         task,
         mean(accuracies),
         max(accuracies) - min(accuracies),
-        low,
-        high,
+        interval.low,
+        interval.high,
         len(found),
         len(examples.train),
         len(examples.test),
@@ -172,17 +172,3 @@ def _share(classifier: "Bundle", examples: Labelled, batch: int) -> float:
     plus, minus = (predict(method, rows_for(classifier, each), batch) for each in strands)
     wanted = torch.tensor([target for _, target in examples])
     return float(((plus + minus).argmax(-1) == wanted).double().mean())
-
-
-def wilson(share: float, count: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson interval of a share of `count` rows.
-
-    Example:
-        >>> tuple(round(end, 3) for end in wilson(0.7, 272))
-        (0.643, 0.751)
-    """
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    width = z / (1 + z * z / count)
-    width *= math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    return middle - width, middle + width
