@@ -140,6 +140,22 @@ def pair_mdlm(pair_models) -> Any:
     return pair_models["mdlm"]
 
 
+@pytest.fixture(scope="session")
+def judge_folder(tmp_path_factory) -> Path:
+    """A causal model of transformers with its own tokenizer."""
+    from tiny_judge import save_judge
+
+    return save_judge(tmp_path_factory.mktemp("judges") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def reader(tmp_path_factory) -> Path:
+    """An autoregressive run with the tokenizer of the tiny MDLM."""
+    from tiny_models import train_tiny
+
+    return train_tiny(tmp_path_factory.mktemp("reader"), "bpe", "autoregressive", "causal")
+
+
 @pytest.fixture(params=["mdlm", "autoregressive"])
 def either(request, model, left_to_right) -> Any:
     """Both tiny models, one after the other."""

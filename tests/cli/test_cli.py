@@ -181,7 +181,7 @@ def test_a_missing_file_is_an_error_before_torch_is_imported():
         "fill runs/none a[MASK]": "no model 'runs/none': give a run folder",
         "edit stories none.txt --remask 0.1": "no file none.txt",
         "evaluate runs/none": "no model 'runs/none': give a run folder",
-        "evaluate infilling stories --data none": "no file or folder none",
+        "evaluate generation stories --data none": "no file or folder none",
     }
     code = (
         "import sys; from unmask.cli import main\n"

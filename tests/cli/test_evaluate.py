@@ -244,8 +244,8 @@ def test_the_help_lists_the_suites_and_each_has_its_own_options(capsys):
         for group in ("model", "measurement", "output"):
             assert f"\n{group}:\n" in pages[name]
     assert "short for\n'unmask evaluate likelihood MODEL'" in pages[""]
-    assert "--shard I/N" in pages["likelihood"] and "--gap N" not in pages["likelihood"]
-    assert "--gap N" in pages["infilling"] and "--shard I/N" not in pages["infilling"]
+    assert "--shard I/N" in pages["likelihood"] and "--samplers" not in pages["likelihood"]
+    assert "--samplers" in pages["generation"] and "--shard I/N" not in pages["generation"]
 
 
 @pytest.mark.parametrize(
@@ -253,12 +253,12 @@ def test_the_help_lists_the_suites_and_each_has_its_own_options(capsys):
     [
         ("run --gap 3", "unrecognized arguments: --gap 3"),
         (
-            "infilling run --shard 0/2",
-            "unrecognized arguments: --shard 0/2; see 'unmask evaluate infilling --help'",
+            "generation run --shard 0/2",
+            "unrecognized arguments: --shard 0/2; see 'unmask evaluate generation --help'",
         ),
-        ("infilling run --draws 2", "unrecognized arguments: --draws 2"),
+        ("generation run --draws 2", "unrecognized arguments: --draws 2"),
         ("likelyhood run", "unknown suite 'likelyhood'; did you mean 'likelihood'?"),
-        ("infilling", "the following arguments are required: MODEL"),
+        ("generation", "the following arguments are required: MODEL"),
     ],
 )
 def test_an_option_of_another_suite_is_refused(options, message, capsys):

@@ -222,60 +222,23 @@ def test_the_suite_prints_a_table_and_draws(run, judge_folder, tmp_path, capsys)
     assert lines[1]["intervals"]["entropy"][0] <= lines[1]["entropy"]
 
 
-def test_the_infilling_suite_prints_a_table(run, judge_folder, reader, capsys):
-    options = [
-        "--judge",
-        str(judge_folder),
-        "--samples",
-        "2",
-        "--gap",
-        "2",
-        "--baseline",
-        str(reader),
-    ]
-    evaluate("infilling", str(run), *options, "--steps", "1")
-    table = capsys.readouterr().out
-    for told in ("both sides", "left side", "judge's PPL, gap", "2 gaps;"):
-        assert told in table
-    assert "not GPT-2-large: perplexity cannot be compared" in table
-    real = next(line for line in table.splitlines() if "real text" in line)
-    assert "1.0000 ± ?" in real  # tokens right, of two gaps: all of them
-    few = ["--samples", "2", "--gap", "2", "--samplers", "left_to_right"]
-    evaluate("infilling", str(run), *few)
-    assert "--steps" not in capsys.readouterr().err
-    evaluate("infilling", str(run), *few, "--steps", "1")
-    assert "--steps has no effect: none of the samplers has steps\n" in capsys.readouterr().err
-    evaluate("infilling", str(run), "--samples", "2", "--gap", "2", "--json")
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["sampler"] for line in lines] == ["data", "ancestral", "left_to_right"]
-    assert lines[0]["exact"] == 1 and lines[0]["judge"] is None
-    assert lines[0]["exact_error"] is None and lines[0]["exact_low"] < 1
-    assert [line["steps"] for line in lines] == [None, 2, None]  # as many as the gap has tokens
-
-
-def test_the_suites_take_a_text(run, judge_folder, tmp_path, capsys):
+def test_the_suite_takes_a_text(run, judge_folder, tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("The king sat on the log.\nThe king sat on the mat.\n")
     given = ["--data", str(text), "--samples", "2", "--json"]
     evaluate("generation", str(run), *given, "--judge", str(judge_folder), "--steps", "2")
-    evaluate("infilling", str(run), *given, "--gap", "2")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["sampler"] for line in lines] == [
-        "data", "ancestral", "data", "ancestral", "left_to_right",
-    ]  # fmt: skip
+    assert [line["sampler"] for line in lines] == ["data", "ancestral"]
     assert {line["n"] for line in lines} == {2}
-    assert main(["evaluate", "infilling", str(run), "--data", "gone.txt"]) == 2
-    assert "--data" not in capsys.readouterr().err
 
 
 def test_without_the_models_text_the_error_names_the_option_data(model, tmp_path, capsys):
     nowhere = replace(model.config.data, train=str(tmp_path / "gone.txt"))
     moved = unmask.Model(model.method, model.tokenizer, replace(model.config, data=nowhere))
     moved.save(tmp_path / "moved")
-    for suite in ([], ["infilling"]):
-        assert main(["evaluate", *suite, str(tmp_path / "moved")]) == 2
-        err = capsys.readouterr().err
-        assert "gone.txt" in err and err.rstrip().endswith("give a text with --data FILE")
+    assert main(["evaluate", str(tmp_path / "moved")]) == 2
+    err = capsys.readouterr().err
+    assert "gone.txt" in err and err.rstrip().endswith("give a text with --data FILE")
 
 
 def test_models_are_shown_beside_each_other(model, judge, tmp_path, capsys):
@@ -425,7 +388,6 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
     [
         ("generation", [], "hub cannot be reached"),  # GPT-2-large
         ("generation", ["--judge", "no/judge"], "no judge 'no/judge'"),
-        ("infilling", ["--judge", "/no/judge"], "there is no such folder or file"),
         ("generation", ["--judge", "FOLDER", "--judge-prefix", "<s>"], "has no token '<s>'"),
         (
             "generation",
@@ -433,9 +395,6 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
             "samples must be 1 or more, not 0",
         ),
         ("generation", ["--judge", "FOLDER", "--out", "x.txt"], "has an unknown ending: give .png"),
-        ("infilling", ["--judge", "RUN"], "is a run: give a causal model"),
-        ("infilling", ["--judge-prefix", "a"], "needs a --judge"),
-        ("infilling", ["--top-k", "3"], "unrecognized arguments: --top-k 3"),
     ],
 )
 def test_a_mistake_is_one_line(run, judge_folder, monkeypatch, capsys, suite, argv, message):

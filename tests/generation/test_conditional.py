@@ -15,7 +15,6 @@ import unmask
 from unmask.cli import main
 from unmask.config.run_config import resolve
 from unmask.errors import UnmaskError
-from unmask.evaluation.suites.infilling import settings_of
 from unmask.evaluation.suites.sample_quality import compare
 from unmask.generation.display import MASK, Picture
 
@@ -189,14 +188,6 @@ def text_model(model: unmask.Model) -> unmask.Model:
             lambda model: compare(text_model(model), judge=model),
             "give a model of text as the judge",
         ),
-        (
-            lambda model: unmask.evaluate(model, "infilling"),
-            "it fills no gaps in text; score it with 'unmask evaluate translation MODEL'",
-        ),
-        (
-            lambda model: settings_of(text_model(model), model, None, None, [1.0]),
-            "it fills no gaps in text",
-        ),
     ],
 )
 @pytest.mark.parametrize("method", OWN)
@@ -206,14 +197,11 @@ def test_a_model_of_pairs_is_not_measured_as_one_of_text(method, measure, messag
     assert one_line(caught).startswith(f"a model of pairs writes targets for sources: {message}")
 
 
-@pytest.mark.parametrize("suite", ["generation", "infilling"])
-def test_a_model_of_pairs_is_refused_before_a_judge_is_fetched(
-    suite, pair_runs, monkeypatch, capsys
-):
+def test_a_model_of_pairs_is_refused_before_a_judge_is_fetched(pair_runs, monkeypatch, capsys):
     monkeypatch.setattr(
         "unmask.evaluation.judges.load_judge.load_judge", lambda *args, **options: pytest.fail()
     )
-    command = ["evaluate", suite, str(pair_runs["mdlm"]), "--judge", "no/judge"]
+    command = ["evaluate", "generation", str(pair_runs["mdlm"]), "--judge", "no/judge"]
     assert main(command) == 2
     assert "a model of pairs writes targets for sources" in capsys.readouterr().err
 

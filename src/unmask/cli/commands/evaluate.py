@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
     add_examples(
         parser,
         "unmask evaluate runs/demo --data notes.txt --draws 16",
-        "unmask evaluate infilling stories --gap 4",
+        "unmask evaluate generation stories --data notes.txt --judge self",
     )
     suites = parser.add_subparsers(title="suites", metavar="SUITE", prog=parser.prog)
     for name, about in SUITES.summaries().items():

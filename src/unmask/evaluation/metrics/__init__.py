@@ -1,1 +1,1 @@
-"""Metrics of generated texts: quality, diversity, MAUVE, BLEU, infilling."""
+"""Metrics of generated texts: quality, diversity, MAUVE."""

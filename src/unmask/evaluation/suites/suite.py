@@ -146,7 +146,7 @@ def evaluate(model: "Model | str | Path", suite: str = "likelihood", **options: 
 
     Args:
         model: a model, or a name or path for `load`.
-        suite: the name of a suite: likelihood, generation, infilling, or a suite of an extension.
+        suite: the name of a suite: likelihood, generation, or a suite of an extension.
         options: the options of that suite; `unmask evaluate SUITE --help` lists them.
 
     Returns:

@@ -22,7 +22,7 @@ from unmask.options import option
 if TYPE_CHECKING:
     from unmask.evaluation.judges.causal_lm import CausalJudge
     from unmask.evaluation.metrics.bootstrap import Figure
-    from unmask.evaluation.metrics.gap_quality import Filling, Gap
+    from unmask.extensions.infilling.gap_quality import Filling, Gap
     from unmask.generation.generator import Generator
     from unmask.model import Model
     from unmask.samplers.sampler import Sampler
@@ -110,7 +110,7 @@ class Infilling(Suite):
         self, model: "Model", options: InfillingOptions, progress: Progress
     ) -> Iterator[FilledRow]:
         from unmask.evaluation.judges.causal_lm import CausalJudge
-        from unmask.evaluation.metrics.gap_quality import held_out_gaps
+        from unmask.extensions.infilling.gap_quality import held_out_gaps
         from unmask.model import load
 
         model.refuse_pairs(NO_GAPS)  # before a judge is fetched
@@ -199,7 +199,7 @@ def filled(
     batch: int,
 ) -> Iterator[FilledRow]:
     """Yields the row of the original text, then the row of each setting."""
-    from unmask.evaluation.metrics.gap_quality import score
+    from unmask.extensions.infilling.gap_quality import score
 
     runs = [(own, point, _generator(own, gaps, point, seed, batch)) for own, point in points]
     name = f"{judge.name} after {judge.prefix}" if judge else None

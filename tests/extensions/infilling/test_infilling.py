@@ -14,10 +14,10 @@ from unmask.data.load import load_data
 from unmask.errors import UnmaskError
 from unmask.evaluation.judges.load_judge import causal_judge
 from unmask.evaluation.metrics.bootstrap import Figure
-from unmask.evaluation.metrics.gap_quality import Gap, held_out_gaps, middle_gap, score
-from unmask.evaluation.suites import infilling
-from unmask.evaluation.suites.infilling import FilledRow
 from unmask.evaluation.suites.sample_rows import Setting
+from unmask.extensions.infilling import infilling
+from unmask.extensions.infilling.gap_quality import Gap, held_out_gaps, middle_gap, score
+from unmask.extensions.infilling.infilling import FilledRow
 from unmask.vocabulary import Vocabulary
 
 V = Vocabulary(20, mask_id=19, pad_id=18, bos_id=17, eos_id=16)
