@@ -38,7 +38,6 @@ LAYERS = [
     {"evaluation"},
     {"runs"},
     {"serve", "integrations"},
-    {"play"},
     {"cli"},
     {"extensions"},  # each may import all of the core, as a plugin does, and no other extension
     {"__main__"},

@@ -50,7 +50,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert inside == files
-    kinds = ("recipes/demo.yaml", "play/static/", "py.typed", "shipped/__init__.py")
+    kinds = ("recipes/demo.yaml", "serve/static/", "py.typed", "shipped/__init__.py")
     assert all(any(kind in name for name in inside) for kind in kinds)
 
 

@@ -11,7 +11,6 @@ from unmask.errors import UnmaskError
 from unmask.generation.context import CONTEXT_SOURCES
 from unmask.generation.sampling_params import SamplingParams, attachment_options
 from unmask.options import Option, options_of
-from unmask.play.controls import menu
 from unmask.samplers.core.token_sampler import STRATEGIES
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
@@ -54,14 +53,6 @@ def test_requests_have_the_declared_options_with_help_and_range(model):
     assert top_k["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": 2**31}
     assert top_p["anyOf"][0] == {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
     assert strategy["enum"] == list(STRATEGIES) and strategy["default"] == "stochastic"
-
-
-def test_the_playground_has_a_control_for_each_declared_option(model):
-    controls = {control["name"]: control for control in menu({"tiny": model})["options"]}
-    assert controls.keys() == declared("play")
-    assert all(control["help"] for control in controls.values())
-    assert (controls["top_p"]["kind"], controls["top_p"]["max"]) == ("float", 1)
-    assert controls["strategy"]["choices"] == list(STRATEGIES)
 
 
 def test_an_option_of_the_python_api_only_is_in_no_other_interface():

@@ -9,7 +9,7 @@ from types import TracebackType
 import uvicorn
 
 from unmask import Model
-from unmask.play.page_routes import router
+from unmask.extensions.play.page_routes import router
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
 

@@ -127,9 +127,9 @@ def test_a_text_is_measured_or_refused_with_the_methods_that_can(model):
 
 
 def test_it_is_in_the_playgrounds_menu_and_predicts(model):
-    from unmask.play.controls import menu
-    from unmask.play.page_requests import Guessing
-    from unmask.play.predictions import predict
+    menu = pytest.importorskip("unmask.extensions.play.controls").menu
+    from unmask.extensions.play.page_requests import Guessing
+    from unmask.extensions.play.predictions import predict
 
     [entry] = menu({"own": model})["models"]
     assert entry["sampler"] == model.method.sampler in entry["samplers"]

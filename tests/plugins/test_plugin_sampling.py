@@ -19,7 +19,6 @@ from unmask.config.run_config import resolve
 from unmask.data.tokenizers.characters import CharacterTokenizer
 from unmask.errors import UnmaskError
 from unmask.generation.logits_processor import LOGITS_PROCESSORS, LogitsProcessor
-from unmask.play.page_routes import router
 from unmask.serve.app import create_app
 from unmask.serve.execution.engine import Engine
 
@@ -36,6 +35,7 @@ def _plugins() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def client(model) -> Iterator[TestClient]:
+    router = pytest.importorskip("unmask.extensions.play.page_routes").router
     with Engine({"tiny": model}) as engine:
         app = create_app(engine, routers=[router(engine)])
         with TestClient(app, base_url="http://localhost") as client:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from random_models import random_model
 
-from unmask.cli import main
+from unmask.cli import command_modules, main
 from unmask.cli.commands.serve import models_by_name, read_token
 from unmask.errors import UnmaskError
 
@@ -139,6 +139,8 @@ sys.exit(main(sys.argv[1:]))
     [("serve", signal.SIGTERM), ("serve", signal.SIGINT), ("play", signal.SIGINT)],
 )
 def test_a_request_that_cannot_be_ended_does_not_keep_the_process(tmp_path, command, stop):
+    if command not in command_modules():
+        pytest.skip(f"the command {command} is of an extension that this tree lacks")
     random_model().save(tmp_path / "words")
     arguments = [command, str(tmp_path / "words"), "--port", "0"]
     arguments += ["--no-browser"] if command == "play" else ["--grace", "0.3"]

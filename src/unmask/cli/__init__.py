@@ -22,7 +22,6 @@ from unmask.version import __version__
 # the core's commands by module of `cli.commands`; a module is imported when one of its commands runs
 _COMMANDS = {
     "generate": ("generate", "fill", "edit"),
-    "play": ("play",),
     "train": ("train", "config"),
     "evaluate": ("evaluate",),
     "serve": ("serve",),

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from local_server import LocalServer
 
 from unmask.config.components import build_method
 from unmask.config.run_config import load_recipe, resolve
@@ -12,7 +11,9 @@ from unmask.extensions.dna.fasta import read_genome
 from unmask.model import Model
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("unmask.extensions.play.page_routes")
 from browsing import visit
+from local_server import LocalServer
 from playwright.sync_api import expect
 
 

@@ -195,7 +195,7 @@ def test_a_test_text_is_measured_and_nothing_is_trained_for_it(
 
 
 def test_training_and_measurements_are_not_repeated(table1, asked, monkeypatch):
-    for name in ("extensions.reproduce.scaled_runs.train", "runs.measurements.load"):
+    for name in ("extensions.report.scaled_runs.train", "extensions.report.measurements.load"):
         monkeypatch.setattr(f"unmask.{name}", None)
     said: list[str] = []
     again = reproduce(Request("table1", **asked | {"say": said.append}))

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.commands.play import HOST
 from unmask.cli.commands.serve import check_installed, listen, models_by_name
 from unmask.cli.output.tables import say, show_tables
 from unmask.cli.parser import Commands, add_examples, add_options, given
 from unmask.errors import UnmaskError
 from unmask.extension import attachments
+from unmask.extensions.play.play import HOST
 from unmask.files.lock import only_user
 from unmask.files.storage import check_place
 from unmask.generation.sampling_params import sampling_options

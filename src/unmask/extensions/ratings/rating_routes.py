@@ -8,9 +8,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.extensions.ratings.rating_file import LONGEST_NAME, Choice, RatingFile
-from unmask.play import static_files
+from unmask.serve.static_files import page_files, response
 
-FILES = static_files.FILES | static_files.read_files(__package__)
+FILES = page_files(__package__)
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
@@ -47,13 +47,11 @@ def rating_router(file: RatingFile) -> APIRouter:
 
     @routes.get("/")
     async def page() -> Response:
-        return static_files.response("rate.html", FILES["rate.html"])
+        return response("rate.html", FILES)
 
     @routes.get("/play/files/{name:path}")
     async def static(name: str) -> Response:
-        if name not in FILES:
-            return Response(status_code=404)
-        return static_files.response(name, FILES[name])
+        return response(name, FILES)
 
     @routes.post("/rate/next")
     async def following(request: Start) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 from unmask.cli.output.elements import Table, clock, setting
 from unmask.evaluation.suites.sample_rows import JUDGED, Row
 from unmask.extensions.report import plots as pictures
+from unmask.extensions.report.measurements import CURVE_ROWS
 from unmask.extensions.report.parts import Picture, Section, perplexity
 from unmask.extensions.report.run_report import RunReport
 from unmask.likelihood.figure_text import signed, with_error
 from unmask.methods.method import METHODS
-from unmask.runs.measurements import CURVE_ROWS
 from unmask.runs.run_folder import Run, differences
 
 

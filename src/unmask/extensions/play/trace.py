@@ -7,10 +7,10 @@ from typing import Any
 
 from unmask.data.tokenizers.gaps import count_blanks
 from unmask.errors import UnmaskError
+from unmask.extensions.play.page_requests import Forming
+from unmask.extensions.play.row_text import TokenTexts, row_of, typed_row
 from unmask.generation.sampling_params import SamplingParams
 from unmask.model import Model
-from unmask.play.page_requests import Forming
-from unmask.play.row_text import TokenTexts, row_of, typed_row
 from unmask.samplers.core.canvas import Frame
 from unmask.serve.limits import ServerLimits
 from unmask.serve.openai.completion_task import check_sampler

@@ -7,16 +7,18 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from unmask.extensions.play.controls import menu
+from unmask.extensions.play.page_requests import Forming, Guessing, Spelling, Styling
+from unmask.extensions.play.predictions import against_label, predict
+from unmask.extensions.play.row_text import row_of, token_data, typed_row
+from unmask.extensions.play.trace import stream_events
 from unmask.generation.sampling_params import constrains
 from unmask.model import Model
-from unmask.play.controls import menu
-from unmask.play.page_requests import Forming, Guessing, Spelling, Styling
-from unmask.play.predictions import against_label, predict
-from unmask.play.row_text import row_of, token_data, typed_row
-from unmask.play.static_files import FILES, response
-from unmask.play.trace import stream_events
 from unmask.serve.execution.engine import Engine
 from unmask.serve.responses import Events, event, problem_of
+from unmask.serve.static_files import page_files, response
+
+FILES = page_files(__package__)
 
 
 def router(engine: Engine) -> APIRouter:
@@ -25,11 +27,11 @@ def router(engine: Engine) -> APIRouter:
 
     @routes.get("/")
     async def page() -> Response:
-        return response("index.html")
+        return response("index.html", FILES)
 
     @routes.get("/play/files/{name:path}")
     async def file(name: str) -> Response:
-        return response(name) if name in FILES else Response(status_code=404)
+        return response(name, FILES)
 
     @routes.get("/play/menu")
     async def choices() -> dict[str, Any]:

@@ -15,12 +15,12 @@ from local_server import LocalServer
 from unmask.config.components import build_method
 from unmask.config.run_config import resolve
 from unmask.data.tokenizers.characters import CharacterTokenizer
+from unmask.extensions.play.controls import menu
+from unmask.extensions.play.page_requests import Forming, Styling
+from unmask.extensions.play.page_routes import FILES
+from unmask.extensions.play.predictions import against_label
+from unmask.extensions.play.trace import stream_events
 from unmask.model import Model
-from unmask.play.controls import menu
-from unmask.play.page_requests import Forming, Styling
-from unmask.play.predictions import against_label
-from unmask.play.static_files import FILES
-from unmask.play.trace import stream_events
 from unmask.samplers.ancestral import Ancestral
 from unmask.samplers.sampler import SAMPLERS
 

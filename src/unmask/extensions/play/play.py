@@ -63,7 +63,7 @@ def execute(args: Namespace) -> None:
             threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
     def routers(engine: "Engine") -> "list[APIRouter]":
-        from unmask.play.page_routes import router
+        from unmask.extensions.play.page_routes import router
 
         return [router(engine)]
 

@@ -1,6 +1,6 @@
 """The page is readable in light and dark, on a phone and on a large screen, with no text cut off.
 
-UNMASK_SCREENSHOTS=docs/images takes the pictures of docs/play.md with the model UNMASK_PLAY_MODEL.
+UNMASK_SCREENSHOTS=docs/images takes the pictures of docs/extensions/play.md with the model UNMASK_PLAY_MODEL.
 Without it no picture is written.
 """
 

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.errors import UnmaskError
+from unmask.extensions.play.page_requests import Guessing, Styling
+from unmask.extensions.play.row_text import row_of, special_ids
 from unmask.generation.edit import style_places
 from unmask.generation.sampling_params import SamplingParams
 from unmask.model import Model
-from unmask.play.page_requests import Guessing, Styling
-from unmask.play.row_text import row_of, special_ids
 
 
 def predict(model: Model, request: Guessing) -> Iterator[dict[str, Any]]:

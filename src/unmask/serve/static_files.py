@@ -1,6 +1,7 @@
-"""Static files of the page, with a content security policy that allows no other hosts."""
+"""Static files of pages, with a content security policy that allows no other hosts."""
 
 import mimetypes
+from collections.abc import Mapping
 from importlib.resources import files
 
 from fastapi.responses import Response
@@ -24,10 +25,10 @@ def read_files(package: str) -> dict[str, bytes]:
     a request selects one by name and opens no path.
 
     Args:
-        package: the package; the pages of extensions have files of their own.
+        package: the package; the files of `unmask.serve` are those that all pages share.
 
     Example:
-        >>> "index.html" in read_files("unmask.play")
+        >>> "base.css" in read_files("unmask.serve")
         True
     """
     root = files(package) / "static"
@@ -41,13 +42,15 @@ def read_files(package: str) -> dict[str, bytes]:
     }
 
 
-FILES = read_files(__package__)
+def page_files(package: str) -> dict[str, bytes]:
+    """The files of a page, with those that all pages share, by name."""
+    return read_files("unmask.serve") | read_files(package)
 
 
-def response(name: str, content: bytes | None = None) -> Response:
-    """The HTTP response with a file of the page,
-    or with the content of another file of that name.
-    """
+def response(name: str, files: Mapping[str, bytes]) -> Response:
+    """The HTTP response with a file of a page; 404 if the page has no file of that name."""
+    if name not in files:
+        return Response(status_code=404)
     suffix = name[name.rfind(".") :]
     kind = _TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return Response(FILES[name] if content is None else content, media_type=kind, headers=_HEADERS)
+    return Response(files[name], media_type=kind, headers=_HEADERS)
