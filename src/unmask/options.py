@@ -203,6 +203,13 @@ def check_options(options: Any, section: str = "") -> None:
         replace(one, name=section + one.name).check(getattr(options, one.name))
 
 
+class Checked:
+    """Base class of dataclasses whose options are checked when an instance is made."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
 @cache
 def _all_options(cls: type) -> tuple[Option, ...]:
     hints = get_type_hints(cls)

@@ -18,7 +18,7 @@ from unmask.diffusion.schedule import SCHEDULES
 from unmask.diffusion.time_sampler import TIME_SAMPLERS
 from unmask.errors import UnmaskError
 from unmask.methods.method import METHODS
-from unmask.options import check_options, option
+from unmask.options import Checked, option
 from unmask.registry import Registry
 from unmask.training.training_config import DistributedConfig, LoraConfig, TrainingConfig
 
@@ -61,7 +61,7 @@ def _default(section: str) -> Choice:
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Checked):
     """All settings of a run."""
 
     seed: int = option(0, ge=0, le=2**63 - 1)
@@ -75,9 +75,6 @@ class RunConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 # Reading

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.errors import UnmaskError
-from unmask.options import check_options, option
+from unmask.options import Checked, option
 from unmask.registry import Registry
 
 Times = Float[Tensor, "*batch"]
@@ -88,13 +88,10 @@ SCHEDULES: Registry[Schedule] = Registry("schedule")
 
 
 @dataclass(frozen=True)
-class _Clipped(Schedule):
+class _Clipped(Checked, Schedule):
     """A schedule with alpha(1) = eps, so that sigma stays finite."""
 
     eps: float = option(1e-3, ge=0, lt=0.5)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def _level(self, alpha: Times) -> Times:
         """alpha rescaled to 1 at t = 0 and 0 at t = 1."""
@@ -226,12 +223,9 @@ class Learned(nn.Module, Schedule):
     """A monotone Bernstein polynomial. Training its increments lowers the variance of the bound."""
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(Checked):
         degree: int = option(8, ge=1)
         eps: float = option(1e-3, ge=0, lt=0.5)
-
-        def __post_init__(self) -> None:
-            check_options(self)
 
     def __init__(self, config: Config | None = None) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from unmask.diffusion.categorical import binomial_quantile
 from unmask.diffusion.process import masked_tokens
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError
-from unmask.options import check_options, option
+from unmask.options import Checked, option
 from unmask.randomness import RowStream
 from unmask.registry import Registry
 
@@ -130,15 +130,12 @@ class TimeFirst(TimeSampler):
 
 
 @dataclass(frozen=True)
-class _Cut(TimeFirst):
+class _Cut(Checked, TimeFirst):
     """Times of at least t_min. Smaller times have weights of 1/t,
     which add variance to the gradient.
     """
 
     t_min: float = option(1e-3, ge=0, lt=1)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 @TIME_SAMPLERS.register("uniform")

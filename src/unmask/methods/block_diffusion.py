@@ -25,7 +25,7 @@ from unmask.methods.compute.block_denoiser import GraphBlocks, PlainBlocks
 from unmask.methods.masked_diffusion import ENDS, MaskedDiffusion
 from unmask.methods.mdlm import MDLM
 from unmask.methods.method import METHODS, Method
-from unmask.options import check_options, option
+from unmask.options import option
 from unmask.randomness import RowStream
 from unmask.shapes import Batch, Tensors, Tokens, Valid
 
@@ -58,18 +58,15 @@ class BlockDiffusion(MDLM):
     class Config(MDLM.Config):
         loss_weight: str = "uniform"
         # block sizes in tokens that training alternates, step by step; 0 is the whole row
-        blocks: tuple[int, ...] = (4, 16, 0)
+        blocks: tuple[int, ...] = option((4, 16, 0), ge=0)
         block: int = option(-1, ge=-1)  # of the bound; -1 = the first of blocks
         times: str = option("block", among=TIMES)  # one time for each block, or for each row
         noise_range: tuple[float, float] = (0.0, 1.0)  # shares of masked tokens in training
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            check_options(self)
-            if not self.blocks or any(block < 0 for block in self.blocks):
-                raise UnmaskError(
-                    f"blocks must be block sizes such as [4, 16, 0], not {list(self.blocks)}"
-                )
+            if not self.blocks:
+                raise UnmaskError("blocks must be block sizes such as [4, 16, 0], not []")
             if not 0 <= self.noise_range[0] < self.noise_range[1] <= 1:
                 raise UnmaskError(
                     f"noise_range must rise within [0, 1], not {list(self.noise_range)}"

@@ -10,10 +10,10 @@ from torch import Tensor
 from unmask.diffusion.nelbo import d3pm_divergence, step_alphas
 from unmask.diffusion.process import q_sample
 from unmask.diffusion.time_sampler import Noise, RowNoise
-from unmask.errors import UnmaskError
 from unmask.methods.compute.token_tensors import token_tensors
 from unmask.methods.masked_diffusion import MaskedDiffusion, prefixed
 from unmask.methods.method import METHODS
+from unmask.options import Checked, option
 from unmask.shapes import Batch
 
 
@@ -22,17 +22,12 @@ class D3PM(MaskedDiffusion):
     """Absorbing D3PM in mean parameterization; `zero_masking` and `carry_over` are Table 8's ablations."""
 
     @dataclass(frozen=True)
-    class Config:
-        steps: int = 1000
+    class Config(Checked):
+        steps: int = option(1000, ge=1)
         zero_masking: bool = False
         carry_over: bool = False
-        copied: float = 1.0  # share of the rows of a batch that train the reconstruction term
-
-        def __post_init__(self) -> None:
-            if self.steps < 1:
-                raise UnmaskError(f"steps must be 1 or more, not {self.steps}")
-            if not 0 < self.copied <= 1:
-                raise UnmaskError(f"copied must lie in (0, 1], not {self.copied}")
+        # share of the rows of a batch that train the reconstruction term
+        copied: float = option(1.0, gt=0, le=1)
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)

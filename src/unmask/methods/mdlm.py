@@ -9,9 +9,10 @@ from torch import Tensor
 from unmask.diffusion.nelbo import clipped_share, continuous_weight, discrete_weight
 from unmask.diffusion.schedule import Learned
 from unmask.diffusion.time_sampler import Noise
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import UnmaskError
 from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
 from unmask.methods.method import METHODS
+from unmask.options import Checked, option
 from unmask.randomness import RowStream
 from unmask.shapes import Valid
 
@@ -23,23 +24,13 @@ class MDLM(MaskedDiffusion):
     """Masked diffusion with SUBS; its bound is a weighted mean of masked-language-model losses."""
 
     @dataclass(frozen=True)
-    class Config:
-        steps: int = 0  # T of the bound; 0 is continuous time
-        loss_weight: str = "elbo"  # in training: elbo | uniform (all masked tokens alike) | clipped
-        largest_weight: float = 10.0  # of a masked token, if clipped
-        teacher_share: float = 0.5  # of a teacher's predictions in the targets of training
-
-        def __post_init__(self) -> None:
-            if self.steps < 0:
-                raise UnmaskError(f"steps must be 0 (continuous time) or more, not {self.steps}")
-            if self.loss_weight not in LOSS_WEIGHTS:
-                raise unknown("loss_weight", self.loss_weight, LOSS_WEIGHTS)
-            if not 1 <= self.largest_weight < math.inf:
-                raise UnmaskError(
-                    f"largest_weight must be finite and at least 1, not {self.largest_weight}"
-                )
-            if not 0 <= self.teacher_share <= 1:
-                raise UnmaskError(f"teacher_share must lie in [0, 1], not {self.teacher_share}")
+    class Config(Checked):
+        steps: int = option(0, ge=0)  # T of the bound; 0 is continuous time
+        # in training: elbo | uniform (all masked tokens alike) | clipped
+        loss_weight: str = option("elbo", among=LOSS_WEIGHTS)
+        largest_weight: float = option(10.0, ge=1, lt=math.inf)  # of a masked token, if clipped
+        # of a teacher's predictions in the targets of training
+        teacher_share: float = option(0.5, ge=0, le=1)
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)

@@ -7,10 +7,10 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
-from unmask.errors import UnmaskError
 from unmask.methods.compute.token_tensors import token_tensors
 from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
 from unmask.methods.method import METHODS, Losses
+from unmask.options import Checked, option
 from unmask.randomness import RowStream
 from unmask.shapes import Batch, Tensors, Valid
 
@@ -42,12 +42,8 @@ class MLM(MaskedDiffusion):
     capabilities = replace(MaskedDiffusion.capabilities, time_bound=False, generate=False)
 
     @dataclass(frozen=True)
-    class Config:
-        ratio: float = 0.15  # share of the tokens that are predicted
-
-        def __post_init__(self) -> None:
-            if not 0 < self.ratio <= 1:
-                raise UnmaskError(f"ratio must lie in (0, 1], not {self.ratio}")
+    class Config(Checked):
+        ratio: float = option(0.15, gt=0, le=1)  # share of the tokens that are predicted
 
     def token_loss(self, total: Tensor, chosen: Tensor, weight: Tensor, *inputs: Tensor) -> Tensor:
         return cross_entropy(total, chosen, weight)

@@ -14,6 +14,7 @@ from unmask.diffusion.denoiser import Denoiser
 from unmask.diffusion.time_sampler import RowNoise
 from unmask.errors import UnmaskError, unknown
 from unmask.methods.method import METHODS, Capabilities, Losses, Method
+from unmask.options import Checked, option
 from unmask.shapes import Batch, Tensors, Tokens, Valid
 
 POOLINGS = ("cls", "mean", "last")
@@ -68,35 +69,26 @@ class SequenceClassifier(Method):
     capabilities = Capabilities(any_network=True, generate=False, infill=False, per_row=True)
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(Checked):
         # outputs of the head; 1 is regression, 0 takes the class labels of the data
-        classes: int = 0
+        classes: int = option(0, ge=0, le=MOST_CLASSES)
         names: tuple[str, ...] = ()  # names of the classes; () takes the class labels of the data
-        pooling: str = "mean"  # cls (the first token) | mean | last
+        pooling: str = option("mean", among=POOLINGS)  # cls (the first token) | mean | last
         pooler: bool = False  # a tanh layer before the classes, as in BERT
-        dropout: float = 0.1  # before the classes
+        dropout: float = option(0.1, ge=0, lt=1)  # before the classes
         frozen: bool = False  # True trains the head only
-        class_weights: tuple[float, ...] = ()  # weight of each class in the loss; () is 1 for all
-        separators: int = 1  # EOS tokens between two sentences; RoBERTa and MPNet have 2
+        # weight of each class in the loss; () is 1 for all
+        class_weights: tuple[float, ...] = option((), ge=0, lt=math.inf)
+        # EOS tokens between two sentences; RoBERTa and MPNet have 2
+        separators: int = option(1, ge=1, le=8)
 
         def __post_init__(self) -> None:
-            if not 0 <= self.classes <= MOST_CLASSES:
-                raise UnmaskError(
-                    f"classes must lie between 0 and {MOST_CLASSES:,}, not {self.classes}"
-                )
+            super().__post_init__()
             if self.names and len(self.names) != self.classes:
                 raise UnmaskError(
                     f"names has {len(self.names)} names for {self.classes} classes: "
                     "give one for each class"
                 )
-            if self.pooling not in POOLINGS:
-                raise unknown("pooling", self.pooling, POOLINGS)
-            if not 0 <= self.dropout < 1:
-                raise UnmaskError(f"dropout must lie in [0, 1), not {self.dropout}")
-            if not all(0 <= weight < math.inf for weight in self.class_weights):
-                raise UnmaskError(f"class_weights must be 0 or more, not {self.class_weights}")
-            if not 1 <= self.separators <= 8:
-                raise UnmaskError(f"separators must lie between 1 and 8, not {self.separators}")
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)

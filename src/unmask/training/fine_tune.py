@@ -13,7 +13,7 @@ from unmask.backbones.layers.dropout import Keys
 from unmask.data.rows.sentence_rows import ALIGNED, SentenceRows
 from unmask.errors import UnmaskError
 from unmask.methods.sequence_classifier import SequenceClassifier
-from unmask.options import check_options, option
+from unmask.options import Checked, option
 from unmask.runtime.device import autocast, emulation
 from unmask.training.distributed.process_group import ProcessGroup
 from unmask.training.distributed.single_process import SingleProcess
@@ -26,7 +26,7 @@ _GRAPH_ALIGNED = 32  # a graph is captured for each length, so they are multiple
 
 
 @dataclass(frozen=True)
-class FineTuning:
+class FineTuning(Checked):
     """Settings of fine-tuning; the defaults are those of GLUE in the MDLM paper."""
 
     lr: float = option(2e-5, gt=0, help="learning rate of AdamW")
@@ -39,9 +39,6 @@ class FineTuning:
     precision: str = option("fp32", help="fp32, or bf16 for the matrix products")
     cuda_graph: bool = option(True, help="a GPU runs a step as one CUDA graph")
     seed: int = option(0, help="seed of the new head, the order of examples and the dropout")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 @dataclass(frozen=True)

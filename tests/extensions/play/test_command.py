@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from unmask.cli import main
-from unmask.cli.commands import play as command
+from unmask.extensions.play import play as command
 from unmask.serve import server
 
 

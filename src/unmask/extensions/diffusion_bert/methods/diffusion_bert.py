@@ -16,11 +16,11 @@ from unmask.diffusion.time_sampler import (
     TimeFirst,
     TimeSampler,
 )
-from unmask.errors import UnmaskError
 from unmask.methods.compute.chunked_loss import projection_loss
 from unmask.methods.compute.token_tensors import spread, token_tensors
 from unmask.methods.masked_diffusion import MaskedDiffusion, cross_entropy
 from unmask.methods.method import METHODS, Losses, on_device
+from unmask.options import Checked, option
 from unmask.randomness import RowStream
 from unmask.shapes import At, Batch, LogProbabilities, Tensors, Tokens, Valid
 
@@ -75,15 +75,11 @@ class DiffusionBERT(MaskedDiffusion):
     noise_schedule = "per token"
 
     @dataclass(frozen=True)
-    class Config:
-        weight: float = 0.3  # lambda: difference between the schedules of rare and frequent tokens
-        t_min: float = 1e-3  # smallest time of training; smaller ones add variance to the gradient
-
-        def __post_init__(self) -> None:
-            if not 0 <= self.weight < 1 / math.pi:
-                raise UnmaskError(f"weight must lie in [0, 1/pi), not {self.weight}")
-            if not 0 <= self.t_min < 1:
-                raise UnmaskError(f"t_min must lie in [0, 1), not {self.t_min}")
+    class Config(Checked):
+        # lambda: difference between the schedules of rare and frequent tokens
+        weight: float = option(0.3, ge=0, lt=1 / math.pi)
+        # smallest time of training; smaller ones add variance to the gradient
+        t_min: float = option(1e-3, ge=0, lt=1)
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)

@@ -21,7 +21,7 @@ from unmask.backbones.layers.ops import modulate, taken
 from unmask.backbones.layers.state import RecurrentState, State
 from unmask.backbones.layers.transformer_block import head, zero_linear
 from unmask.errors import UnmaskError
-from unmask.options import check_options, option
+from unmask.options import Checked, option
 from unmask.shapes import Inputs
 from unmask.vocabulary import Vocabulary
 
@@ -30,7 +30,7 @@ Mask = Bool[Tensor, "rows length 1"]  # False at padding
 
 
 @dataclass(frozen=True)
-class MixerConfig:
+class MixerConfig(Checked):
     """Shape of a network without attention."""
 
     width: int = option(128, ge=1, le=2**17)  # a limit for untrusted files, as those below
@@ -38,9 +38,6 @@ class MixerConfig:
     tied_head: bool = True  # the head's matrix is the embedding's
     time_conditioning: bool = False
     condition_width: int = option(128, ge=1, le=2**17)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 class MixerBlock(Compilable, ABC):

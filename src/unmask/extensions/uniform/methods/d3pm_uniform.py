@@ -9,13 +9,13 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from unmask.diffusion.nelbo import step_alphas
-from unmask.errors import UnmaskError
 from unmask.extensions.uniform.diffusion.uniform_divergence import (
     UniformMarginals,
     uniform_step_divergence,
 )
 from unmask.extensions.uniform.methods.uniform_diffusion import LEAST_NOISE, UniformDiffusion
 from unmask.methods.method import METHODS
+from unmask.options import Checked, option
 
 
 @METHODS.register("d3pm_uniform")
@@ -23,12 +23,8 @@ class D3PMUniform(UniformDiffusion):
     """D3PM with uniform tokens in T steps: its samplers can correct written tokens."""
 
     @dataclass(frozen=True)
-    class Config:
-        steps: int = 1000
-
-        def __post_init__(self) -> None:
-            if self.steps < 1:
-                raise UnmaskError(f"steps must be 1 or more, not {self.steps}")
+    class Config(Checked):
+        steps: int = option(1000, ge=1)
 
     def loss_inputs(self, t: Float64[Tensor, "rows"]) -> list[Float64[Tensor, "rows"]]:
         alpha_s, alpha_t = step_alphas(self.schedule, t, self.steps)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from unmask.backbones.backbone import Backbone
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, Stratified
-from unmask.errors import UnmaskError, unknown
+from unmask.errors import UnmaskError
 from unmask.extensions.uniform.diffusion.duality import (
     distinct_numbers,
     largest_normals,
@@ -24,6 +24,7 @@ from unmask.extensions.uniform.methods.uniform_diffusion import UniformNoise
 from unmask.methods.compute.chunked_loss import projection_loss
 from unmask.methods.compute.token_tensors import spread, token_tensors
 from unmask.methods.method import METHODS, Losses
+from unmask.options import option
 from unmask.randomness import (
     Keys,
     RowStream,
@@ -77,18 +78,11 @@ class Duo(UDLM):
 
     @dataclass(frozen=True)
     class Config(UDLM.Config):
-        curriculum: int = 500  # training steps with it; later steps are those of udlm
-        temperature: float = 1e-3  # of the softmax
-        cut: float = 0.05  # the curriculum trains alpha between cut and 1 - cut
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.curriculum < 0:
-                raise UnmaskError(f"curriculum must be 0 or more, not {self.curriculum}")
-            if not 0 < self.temperature <= WARMEST:
-                raise UnmaskError(f"temperature must lie in (0, {WARMEST}], not {self.temperature}")
-            if not 0 < self.cut < 0.5:
-                raise UnmaskError(f"cut must lie in (0, 0.5), not {self.cut}")
+        # training steps with it; later steps are those of udlm
+        curriculum: int = option(500, ge=0)
+        temperature: float = option(1e-3, gt=0, le=WARMEST)  # of the softmax
+        # the curriculum trains alpha between cut and 1 - cut
+        cut: float = option(0.05, gt=0, lt=0.5)
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)
@@ -182,22 +176,13 @@ class DuoDistilled(UDLM):
 
     @dataclass(frozen=True)
     class Config(UDLM.Config):
-        rounds: int = 5  # a round begins with the student as the teacher and doubles the step size
-        round_steps: int = 200  # training steps of a round; the last round does not end
-        step_size: float = 1 / 512  # t - s in the first round
+        # a round begins with the student as the teacher and doubles the step size
+        rounds: int = option(5, ge=1, le=32)
+        # training steps of a round; the last round does not end
+        round_steps: int = option(200, ge=1)
+        step_size: float = option(1 / 512, ge=0, le=1)  # t - s in the first round
         # reverse: KL(student || teacher) | forward: KL(teacher || student)
-        divergence: str = "reverse"
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 1 <= self.rounds <= 32:
-                raise UnmaskError(f"rounds must lie between 1 and 32, not {self.rounds}")
-            if self.round_steps < 1:
-                raise UnmaskError(f"round_steps must be 1 or more, not {self.round_steps}")
-            if not 0 <= self.step_size <= 1:
-                raise UnmaskError(f"step_size must lie in [0, 1], not {self.step_size}")
-            if self.divergence not in DIVERGENCES:
-                raise unknown("divergence", self.divergence, DIVERGENCES)
+        divergence: str = option("reverse", among=DIVERGENCES)
 
     def begin_training(self) -> None:
         """Copies the network as the first teacher. It is no submodule: models are saved without it."""

@@ -7,12 +7,12 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
-from unmask.errors import UnmaskError
 from unmask.extensions.uniform.methods.uniform_diffusion import Replacements, UniformTokens
 from unmask.methods.compute.chunked_loss import drawn_tokens, projection_loss
 from unmask.methods.compute.token_tensors import spread, token_tensors
 from unmask.methods.masked_diffusion import cross_entropy
 from unmask.methods.method import METHODS, Capabilities, Losses
+from unmask.options import Checked, option
 from unmask.randomness import RowStream
 from unmask.shapes import Batch, Tensors, Valid
 
@@ -36,12 +36,9 @@ class SUNDAE(UniformTokens):
     noise_schedule = "none"
 
     @dataclass(frozen=True)
-    class Config:
-        unrolled: int = 2  # steps of the loss; each step after the first reads drawn tokens
-
-        def __post_init__(self) -> None:
-            if self.unrolled < 1:
-                raise UnmaskError(f"unrolled must be 1 or more, not {self.unrolled}")
+    class Config(Checked):
+        # steps of the loss; each step after the first reads drawn tokens
+        unrolled: int = option(2, ge=1)
 
     def noise(
         self, stream: RowStream, valid: Valid, time_sampler: TimeSampler | None = None

@@ -6,7 +6,6 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from unmask.diffusion.time_sampler import Stratified
-from unmask.errors import UnmaskError
 from unmask.extensions.uniform.diffusion.uniform_divergence import (
     UniformMarginals,
     uniform_rate_divergence,
@@ -17,6 +16,7 @@ from unmask.extensions.uniform.methods.uniform_diffusion import (
     UniformNoise,
 )
 from unmask.methods.method import METHODS
+from unmask.options import Checked, option
 from unmask.randomness import RowStream
 from unmask.shapes import Valid
 
@@ -26,12 +26,9 @@ class UDLM(UniformDiffusion):
     """Diffusion with uniform tokens in continuous time: its samplers can correct written tokens."""
 
     @dataclass(frozen=True)
-    class Config:
-        t_min: float = 1e-3  # smallest time of training; smaller ones add variance to the gradient
-
-        def __post_init__(self) -> None:
-            if not 0 <= self.t_min < 1:
-                raise UnmaskError(f"t_min must lie in [0, 1), not {self.t_min}")
+    class Config(Checked):
+        # smallest time of training; smaller ones add variance to the gradient
+        t_min: float = option(1e-3, ge=0, lt=1)
 
     def training_noise(self, stream: RowStream, valid: Valid) -> UniformNoise:
         """Noise without the smallest times.

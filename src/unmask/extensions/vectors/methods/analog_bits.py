@@ -8,13 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.diffusion.parameterization import subs_log_probs
-from unmask.errors import UnmaskError
 from unmask.extensions.vectors.diffusion.gaussian import CosineSignal, StepNoise, signal
 from unmask.extensions.vectors.methods.latent_diffusion import (
     LatentBatch,
     LatentDiffusion,
     Terms,
-    check_share,
 )
 from unmask.extensions.vectors.methods.vector_method import (
     FixedCodes,
@@ -24,6 +22,7 @@ from unmask.extensions.vectors.methods.vector_method import (
     full_precision,
 )
 from unmask.methods.method import METHODS
+from unmask.options import Checked, option
 from unmask.randomness import RowStream
 from unmask.shapes import Valid
 
@@ -39,14 +38,10 @@ class AnalogBits(LatentDiffusion):
     sampler = "latent_ddim"
 
     @dataclass(frozen=True)
-    class Config:
-        steps: int = 1000  # T of the bound
-        self_conditioning: float = 0.5  # share of the rows that get a first estimate, in training
-
-        def __post_init__(self) -> None:
-            if self.steps < 1:
-                raise UnmaskError(f"steps must be 1 or more, not {self.steps}")
-            check_share("self_conditioning", self.self_conditioning)
+    class Config(Checked):
+        steps: int = option(1000, ge=1)  # T of the bound
+        # share of the rows that get a first estimate, in training
+        self_conditioning: float = option(0.5, ge=0, le=1)
 
     def gamma_schedule(self) -> CosineSignal:
         return CosineSignal()

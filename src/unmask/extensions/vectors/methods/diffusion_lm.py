@@ -8,13 +8,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.diffusion.parameterization import subs_log_probs, zero_masked
-from unmask.errors import UnmaskError, unknown
 from unmask.extensions.vectors.diffusion.gaussian import SquareRoot, StepNoise, Variance, signal
 from unmask.extensions.vectors.methods.latent_diffusion import (
     LatentBatch,
     LatentDiffusion,
     Terms,
-    check_share,
 )
 from unmask.extensions.vectors.methods.vector_method import (
     Outputs,
@@ -23,6 +21,7 @@ from unmask.extensions.vectors.methods.vector_method import (
     full_precision,
 )
 from unmask.methods.method import METHODS, ParameterGroup
+from unmask.options import Checked, option
 from unmask.randomness import RowStream
 from unmask.shapes import Valid
 
@@ -39,22 +38,14 @@ class DiffusionLM(LatentDiffusion):
     codebook: nn.Linear
 
     @dataclass(frozen=True)
-    class Config:
-        width: int = 16  # of a code
-        steps: int = 2000  # T of the bound
-        variance: str = "posterior"  # of the steps of the bound: posterior | released
+    class Config(Checked):
+        width: int = option(16, ge=1)  # of a code
+        steps: int = option(2000, ge=1)  # T of the bound
+        # of the steps of the bound: posterior | released
+        variance: str = option("posterior", among=VARIANCES)
         code_lr: float = 1.0  # factor on the learning rate, of the codes
         # up to this time, steps of the bound use the code nearest to the estimate
-        clamped: float = 0.0
-
-        def __post_init__(self) -> None:
-            if self.width < 1:
-                raise UnmaskError(f"width must be 1 or more, not {self.width}")
-            if self.steps < 1:
-                raise UnmaskError(f"steps must be 1 or more, not {self.steps}")
-            if self.variance not in VARIANCES:
-                raise unknown("variance", self.variance, VARIANCES)
-            check_share("clamped", self.clamped)
+        clamped: float = option(0.0, ge=0, le=1)
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)

@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
-from unmask.errors import UnmaskError
 from unmask.extensions.vectors.diffusion.gaussian import (
     GammaSchedule,
     StepNoise,
@@ -257,9 +256,3 @@ class LatentDiffusion(VectorMethod):
         return "; ".join(
             REASONS[name] for name, bad in faults(self.codes, self.gammas).items() if bad
         )
-
-
-def check_share(name: str, value: float) -> None:
-    """Raises an error if a share is not in [0, 1]."""
-    if not 0 <= value <= 1:
-        raise UnmaskError(f"{name} must lie in [0, 1], not {value}")

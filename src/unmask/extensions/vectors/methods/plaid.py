@@ -15,7 +15,6 @@ from unmask.extensions.vectors.methods.latent_diffusion import (
     LatentBatch,
     LatentDiffusion,
     Terms,
-    check_share,
 )
 from unmask.extensions.vectors.methods.vector_method import (
     Outputs,
@@ -25,6 +24,7 @@ from unmask.extensions.vectors.methods.vector_method import (
     full_precision,
 )
 from unmask.methods.method import METHODS, ParameterGroup
+from unmask.options import Checked, option
 from unmask.randomness import RowStream
 from unmask.shapes import Valid
 
@@ -37,28 +37,26 @@ class Plaid(LatentDiffusion):
     gammas: LearnedGamma
 
     @dataclass(frozen=True)
-    class Config:
-        width: int = 16  # of a code
+    class Config(Checked):
+        width: int = option(16, ge=1)  # of a code
         gamma_first: float = -3.0  # initial noise level at t = 0
         gamma_last: float = 6.0  # initial noise level at t = 1
         degree: int = 8  # of the polynomial between them
         output_prior: float = 1.0  # weight of log p(z_t | token) in the logits
-        self_conditioning: float = 0.25  # share of the rows that get a first estimate, in training
-        reconstructed: float = 0.125  # share of the rows that train the reconstruction term
+        # share of the rows that get a first estimate, in training
+        self_conditioning: float = option(0.25, ge=0, le=1)
+        # share of the rows that train the reconstruction term
+        reconstructed: float = option(0.125, gt=0, lt=1)
         code_lr: float = 1.0  # factor on the learning rate, of the codes
         schedule_lr: float = 1.0  # factor on the learning rate, of the noise schedule
 
         def __post_init__(self) -> None:
-            if self.width < 1:
-                raise UnmaskError(f"width must be 1 or more, not {self.width}")
+            super().__post_init__()
             if self.gamma_first >= self.gamma_last:
                 raise UnmaskError(
                     f"gamma_first {self.gamma_first} and gamma_last {self.gamma_last} are out of "
                     "order: choose gamma_first < gamma_last"
                 )
-            check_share("self_conditioning", self.self_conditioning)
-            if not 0 < self.reconstructed < 1:
-                raise UnmaskError(f"reconstructed must lie in (0, 1), not {self.reconstructed}")
 
     def __init__(self, config: Config, *parts: Any) -> None:
         super().__init__(config, *parts)

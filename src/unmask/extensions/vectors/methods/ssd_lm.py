@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from unmask.diffusion.parameterization import subs_log_probs
 from unmask.diffusion.time_sampler import RowNoise, TimeSampler
-from unmask.errors import UnmaskError
 from unmask.extensions.vectors.diffusion.gaussian import (
     CosineSignal,
     GaussianNoise,
@@ -27,6 +26,7 @@ from unmask.methods.compute.chunked_loss import projection_loss
 from unmask.methods.compute.token_tensors import spread
 from unmask.methods.masked_diffusion import cross_entropy
 from unmask.methods.method import METHODS, Losses
+from unmask.options import Checked, option
 from unmask.randomness import RowStream, stream_keys
 from unmask.shapes import Batch, Tensors, Tokens, Valid
 
@@ -49,16 +49,10 @@ class SSDLM(VectorMethod):
     sampler = "simplex_blocks"
 
     @dataclass(frozen=True)
-    class Config:
-        block: int = 25  # tokens of a block
+    class Config(Checked):
+        block: int = option(25, ge=1)  # tokens of a block
         # K of the codes K (2 one-hot - 1); a larger vocabulary needs a larger one
-        scale: float = 5.0
-
-        def __post_init__(self) -> None:
-            if self.block < 1:
-                raise UnmaskError(f"block must be 1 or more, not {self.block}")
-            if not self.scale > 0:
-                raise UnmaskError(f"scale must be positive, not {self.scale}")
+        scale: float = option(5.0, gt=0)
 
     def gamma_schedule(self) -> CosineSignal:
         return CosineSignal()
