@@ -15,7 +15,6 @@ from unmask.cli.output.tables import say, show_tables
 from unmask.cli.parser import Commands, add_examples, add_options, given
 from unmask.errors import UnmaskError
 from unmask.extension import attachments
-from unmask.extensions.play.play import HOST
 from unmask.files.lock import only_user
 from unmask.files.storage import check_place
 from unmask.generation.sampling_params import sampling_options
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUP = "measure"
 
-PORT = 8771
+HOST, PORT = "127.0.0.1", 8771
 _WITHOUT_PROMPTS = 20  # comparisons of each pair of models
 _OTHERS = ("n", "guide", *attachments())  # sampling options of other commands
 _REQUEST = ("prompts", "n", "length", "checks", "real")
