@@ -113,7 +113,7 @@ def test_teachers_that_do_not_fit_are_refused():
     for method, teacher, message in cases:
         with pytest.raises(UnmaskError, match=message):
             with_teacher(method, teacher)
-    with pytest.raises(UnmaskError, match="teacher_share must lie in"):
+    with pytest.raises(UnmaskError, match="teacher_share must be 0 or more, and 1 at most"):
         MDLM.Config(teacher_share=1.5)
 
 
