@@ -229,6 +229,22 @@ def test_a_mixture_gives_each_block_size_its_own_noise_and_bound():
         assert ("block" in mixed.loss_tensors(batch, stream)) == bool(block)
 
 
+@pytest.mark.parametrize("network", ["dit", "causal"])
+@torch.no_grad()
+def test_draws_that_share_a_pass_have_the_mean_of_their_losses(network):
+    method = float64(network, blocks=(2, 0), draws=3)
+    plain = rows(4, 8)
+    valid = plain.valid.clone()
+    valid[1, 5:] = False
+    batch, stream = Batch(plain.x, valid), RowStream(0, 0, range(4), 4)
+    several = RowStream(0, 0, range(12), 12)
+    noise = method.training_noise(several, batch.part(torch.arange(12) // 3).scored)
+    alone = [method.nll(batch, noise.rows(torch.arange(draw, 12, 3))).total for draw in range(3)]
+    assert len({float(one) for one in alone}) == 3
+    torch.testing.assert_close(method(batch, stream).total, sum(alone) / 3, rtol=1e-12, atol=0)
+    assert "draws" not in method.loss_tensors(batch, RowStream(0, 1, range(4), 4))  # whole rows
+
+
 @torch.no_grad()
 def test_padding_and_given_tokens_cost_nothing_and_a_row_does_not_depend_on_its_batch():
     method = float64("causal", blocks=(3,))  # the last block is short

@@ -62,6 +62,7 @@ class BlockDiffusion(MDLM):
         block: int = option(-1, ge=-1)  # of the bound; -1 = the first of blocks
         times: str = option("block", among=TIMES)  # one time for each block, or for each row
         noise_range: tuple[float, float] = (0.0, 1.0)  # shares of masked tokens in training
+        draws: int = option(1, ge=1, le=16)  # of z_t in training, which share one pass over x
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -121,7 +122,22 @@ class BlockDiffusion(MDLM):
             clipped = sampler if low_high == (0, 1) else Clipped(sampler, *low_high)
             return self.weighted(draw(some, places, clipped))
 
-        return self._in_blocks(blocks[stream.step % len(blocks)], stream, valid, weighted)
+        return self._in_blocks(self._training_block(stream), stream, valid, weighted)
+
+    def loss_tensors(self, batch: Batch, stream: RowStream) -> dict[str, Tensor]:
+        draws = self.config.draws
+        if draws == 1 or not self._training_block(stream):
+            return super().loss_tensors(batch, stream)
+        here = range(stream.rows.start * draws, stream.rows.stop * draws)
+        several = replace(stream, rows=here, total=stream.total * draws)
+        repeated = batch.part(torch.arange(len(batch.x)).repeat_interleave(draws))
+        noise = self.training_noise(several, repeated.scored)
+        tensors = self.tensors_of(repeated, replace(noise, importance=noise.importance / draws))
+        return tensors | {"draws": torch.zeros(draws, dtype=torch.bool)}
+
+    def _training_block(self, stream: RowStream) -> int:
+        """The block size of a training step."""
+        return self.config.blocks[stream.step % len(self.config.blocks)]
 
     def _in_blocks(
         self, block: int, stream: RowStream, valid: Valid, draw: Callable[[RowStream, Valid], Noise]
@@ -172,12 +188,17 @@ class BlockDiffusion(MDLM):
         if "block" not in tensors:
             return super().network_inputs(tensors)
         x, z_t, at, valid = tensors["x"], tensors["z_t"], tensors["at"], tensors.get("valid")
-        length = x.shape[1]
-        return torch.cat([z_t, x], 1), {
-            "valid": None if valid is None else valid.repeat(1, 2),
-            "positions": torch.arange(length, device=x.device).repeat(2),
-            "rule": NoisyCleanRule(length, len(tensors["block"])),
-            "at": at + at // length * length,
+        length, draws = x.shape[1], len(tensors["draws"]) if "draws" in tensors else 1
+
+        def row(noisy: Tensor, clean: Tensor) -> Tensor:
+            """The draws of a row, then its text without noise."""
+            return torch.cat([noisy.view(-1, draws * length), clean[::draws]], 1)
+
+        return row(z_t, x), {
+            "valid": None if valid is None else row(valid, valid),
+            "positions": torch.arange(length, device=x.device).repeat(draws + 1),
+            "rule": NoisyCleanRule(length, len(tensors["block"]), draws),
+            "at": at + at // (draws * length) * length,
         }
 
 
