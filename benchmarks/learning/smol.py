@@ -2,16 +2,22 @@
 
     python benchmarks/learning smol pack FILE ... --to PARTS         # files in parts that a small transfer can take
     python benchmarks/learning smol join PARTS --to FOLDER           # and back, on the machine with the GPU
-    python benchmarks/learning smol stage NAME --folder FOLDER --start MODEL --seconds 420 --out OUT --set training.lr=1e-3
+    python benchmarks/learning smol rows --folder FOLDER --start MODEL        # tokenises before a stage, or beside one
+    python benchmarks/learning smol tries FILE --folder FOLDER --start MODEL --out OUT --set training.steps=250
+    python benchmarks/learning smol stage NAME --folder FOLDER --start MODEL --out OUT --set training.seconds=420
     python benchmarks/learning smol measure MODEL --folder FOLDER --out OUT
+    python benchmarks/learning smol table smol.jsonl                          # the table of stored rows
 
-FOLDER holds wikipedia.train.txt.xz, wikipedia.valid.txt.xz and any other *.train.txt.xz; each source has a share of the
-rows by its size. `stage` runs `unmask train adapt` and measures the bounds of blocks of 4 and 16 tokens and of whole rows
-on all of wikipedia.valid. It writes a row to OUT/smol.jsonl, and the model in 8 bits to FOLDER/NAME-int8, from which the
-next stage starts. `measure` writes the row of a model without training; of an autoregressive one it is the exact likelihood.
+FOLDER holds *.train.txt.xz, of which each has a share of the rows by its size, or the share that `--mix SOURCE=WEIGHT`
+gives, and wikipedia.valid.txt.xz. `stage` runs `unmask train adapt` and writes the model in 8 bits to FOLDER/NAME-int8, from
+which the next stage starts. Then it measures the bounds of blocks of 4 and 16 tokens and of whole rows on the validation text,
+and writes a row to OUT/smol.jsonl. `tries` does this for each name of FILE, a JSON file {name: {field: value}}, in one process,
+so that only the first compiles. `measure` writes the row of a model without training; of an autoregressive one it is the exact
+likelihood.
 """
 
 import argparse
+import gc
 import json
 import time
 from dataclasses import replace
@@ -21,11 +27,12 @@ from typing import Any
 import unmask
 from benchmarks.machine import peak_gib
 from benchmarks.room import script_parser
-from benchmarks.rows import Report
+from benchmarks.rows import Report, markdown, read_rows
+from unmask.config.run_config import load_recipe, resolve
+from unmask.data.load import load_data
 
 PART = 15 << 20  # bytes
 BLOCKS = (4, 16, 0)
-DRAWS = 4
 
 
 def pack(files: list[Path], to: Path) -> None:
@@ -54,54 +61,96 @@ def join(parts: Path, to: Path) -> None:
         file.write_bytes(b"".join(piece.read_bytes() for piece in pieces))
 
 
-def sources(folder: Path) -> list[dict[str, Any]]:
-    """The training texts, each with a share of the rows by its size."""
-    files = sorted(folder.glob("*.train.txt*"))
+def sources(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The training texts with their shares of the rows."""
+    if args.mix:
+        given = (mix.rpartition("=") for mix in args.mix)
+        return [{"text": text, "weight": float(weight)} for text, _, weight in given]
+    files = sorted(args.folder.glob("*.train.txt*"))
     total = sum(file.stat().st_size for file in files)
     return [{"text": str(file), "weight": round(file.stat().st_size / total, 4)} for file in files]
 
 
-def stage(args: argparse.Namespace) -> None:
-    """Trains for some seconds from a model, and measures and exports the result."""
-    settings: dict[str, Any] = {
-        "init_from": args.start,
-        "data.train": sources(args.folder),
-        "data.valid": str(args.folder / "wikipedia.valid.txt.xz"),
-        "data.cache": str(args.folder / "rows"),
-        "data.workers": args.workers,
-        "training.seconds": args.seconds,
-    }
-    settings |= {name: json.loads(value) for name, _, value in (s.partition("=") for s in args.set)}
+def rows(args: argparse.Namespace) -> None:
+    """Writes the cached rows of each training text."""
+    tokenizer = unmask.load(args.start, device="cpu").tokenizer
+    for source in sources(args):
+        began = time.perf_counter()
+        config = resolve(load_recipe("adapt"), fixed(args) | {"data.train": source["text"]})
+        found = len(load_data(config.data, tokenizer).train)
+        seconds = time.perf_counter() - began
+        print(f"{found:,} rows of {source['text']} in {seconds:.1f} s", flush=True)
+
+
+def fixed(args: argparse.Namespace) -> dict[str, Any]:
+    """Settings of every stage."""
+    valid = {"data.valid": str(args.folder / args.valid), "data.workers": args.workers}
+    return valid | {"data.cache": str(args.folder / "rows"), "data.length": args.length}
+
+
+def stage(args: argparse.Namespace, name: str, **more: Any) -> None:
+    """Trains from a model, then exports and measures the result."""
+    given = {field: json.loads(value) for field, _, value in (s.partition("=") for s in args.set)}
+    settings = fixed(args) | {"init_from": args.start, "data.train": sources(args)} | given | more
     began, lines = time.perf_counter(), []
 
     def say(line: str) -> None:
         lines.append(line)
-        print(f"{time.perf_counter() - began:6.1f} {line}", flush=True)
+        print(f"{name} {time.perf_counter() - began:6.1f} {line}", flush=True)
 
-    model = unmask.train("adapt", args.folder / args.name, overrides=settings, say=say)
+    model = unmask.train("adapt", args.folder / name, overrides=settings, say=say)
+    if args.command == "stage":
+        model.save(args.folder / f"{name}-int8", precision="int8")
     log = [line for line in lines if "tokens/s" in line or line.startswith("held-out")]
-    row = {"seconds": args.seconds, "set": args.set, "log": log[-2:]}
-    measured(model, args, args.name, began, **row)
-    model.save(args.folder / f"{args.name}-int8", precision="int8")
+    measured(model, args, name, began, set=given | more, log=log[-2:])
+    del model
+    gc.collect()  # the next one needs the memory
 
 
 def measured(
     model: unmask.Model, args: argparse.Namespace, name: str, began: float, **row: Any
 ) -> None:
     """Writes a row with the bits per byte of each block size."""
-    valid = args.folder / "wikipedia.valid.txt.xz"
     data = replace(model.config.data, length=args.length, packing="wrap")
     model = replace(model, config=replace(model.config, data=data))
     causal = model.method.capabilities.causal
     for block in (None,) if causal else BLOCKS:
-        options = {} if causal else {"block": block, "draws": DRAWS}
-        bound = model.perplexity(valid, batch=args.batch, **options)
+        options = {} if causal else {"block": block, "draws": args.draws}
+        bound = model.perplexity(args.folder / args.valid, batch=args.batch, **options)
         row["left to right" if causal else f"block {block}"] = bound.bits_per_byte
         row["error" if causal else f"error {block}"] = bound.bits_per_byte_error
     wall = round(time.perf_counter() - began, 1)
     Report(args.out / "smol.jsonl").write(
         {"row": name, "wall": wall, "peak_gib": peak_gib(), **row}
     )
+
+
+def table(file: Path) -> None:
+    """Prints the table of stored rows."""
+    lines = [
+        [
+            row["row"],
+            row.get("steps", 0),
+            f"{row.get('tokens', 0) / 1e6:.1f}",
+            row.get("peak_gib", ""),
+        ]
+        + [
+            f"{row[key]:.3f}" if key in row else ""
+            for key in ("left to right", *map("block {}".format, BLOCKS))
+        ]
+        for row in read_rows(file)
+    ]
+    head = (
+        "run",
+        "steps",
+        "million tokens",
+        "GiB",
+        "left to right",
+        "blocks of 4",
+        "blocks of 16",
+        "whole rows",
+    )
+    print("\n".join(markdown(head, lines)))
 
 
 def main() -> None:
@@ -113,25 +162,37 @@ def main() -> None:
     joins = commands.add_parser("join")
     joins.add_argument("parts", type=Path)
     joins.add_argument("--to", type=Path, required=True)
-    stages, measures = commands.add_parser("stage"), commands.add_parser("measure")
-    stages.add_argument("name")
-    stages.add_argument("--start", required=True, help="the model that the stage starts from")
-    stages.add_argument("--seconds", type=float, required=True, help="of training steps")
-    stages.add_argument("--set", action="append", default=[], metavar="FIELD=JSON")
-    stages.add_argument("--workers", type=int, default=8)
-    measures.add_argument("model")
-    for one in (stages, measures):
+    commands.add_parser("table").add_argument("file", type=Path)
+    names = {"rows": "", "tries": "file", "stage": "name", "measure": "model"}
+    for command, argument in names.items():
+        one = commands.add_parser(command)
+        if argument:
+            one.add_argument(argument)
+        if command != "measure":
+            one.add_argument("--start", required=True, help="the model that training starts from")
+            one.add_argument("--mix", action="append", default=[], metavar="SOURCE=WEIGHT")
+            one.add_argument("--set", action="append", default=[], metavar="FIELD=JSON")
         one.add_argument("--folder", type=Path, required=True)
-        one.add_argument("--out", type=Path, required=True)
-        one.add_argument("--length", type=int, default=512, help="tokens of a measured row")
+        one.add_argument("--out", type=Path, default=Path("."))
+        one.add_argument("--valid", default="wikipedia.valid.txt.xz", help="file of FOLDER")
+        one.add_argument("--workers", type=int, default=8, help="processes that tokenise")
+        one.add_argument("--draws", type=int, default=4, help="of the noise of a measured row")
+        one.add_argument("--length", type=int, default=512, help="tokens of a row")
         one.add_argument("--batch", type=int, default=64, help="rows of a pass of the measurement")
     args = parser.parse_args()
     if args.command == "pack":
         pack(args.files, args.to)
     elif args.command == "join":
         join(args.parts, args.to)
+    elif args.command == "table":
+        table(args.file)
+    elif args.command == "rows":
+        rows(args)
     elif args.command == "stage":
-        stage(args)
+        stage(args, args.name)
+    elif args.command == "tries":
+        for name, settings in json.loads(Path(args.file).read_text("utf-8")).items():
+            stage(args, name, **settings)
     else:
         began = time.perf_counter()
         model = unmask.load(args.model, precision="auto")

@@ -2,6 +2,7 @@
 
     python benchmarks/speed blocks --width 64 --depth 2 --heads 2 --length 128 --batch 4
     python benchmarks/speed blocks --device cuda --precision bf16 --compile --length 512 --batch 64
+    python benchmarks/speed blocks --table blocks_h200.jsonl       # the table of stored lines
 
 The block sizes take turns. Prints one JSON line for each block size: the median milliseconds of a step, tokens of a row
 a second, the ratio to the step of whole rows, and on a GPU the peak memory in GiB. Then one line for each block size
@@ -12,11 +13,13 @@ import argparse
 import json
 import statistics
 import time
+from pathlib import Path
 
 import torch
 
 from benchmarks.machine import peak_gib, reset_peak, synchronize
 from benchmarks.room import script_parser
+from benchmarks.rows import markdown, read_rows
 from unmask.backbones.compile import compile_blocks
 from unmask.config.components import build_method
 from unmask.config.run_config import resolve
@@ -101,8 +104,27 @@ def written(method: BlockDiffusion, args: argparse.Namespace, device: torch.devi
         print(json.dumps(row), flush=True)
 
 
+def table(file: Path) -> None:
+    """Prints the table of stored lines."""
+    rows = read_rows(file)
+    text = {row["block"]: f"{row['seconds']:.1f}" for row in rows if row["work"] == "write"}
+    keys = ("ms", "tokens_per_second", "ratio", "GiB")
+    lines = [
+        [
+            row["block"] or "whole row",
+            *(row.get(key, "") for key in keys),
+            text.get(row["block"], ""),
+        ]
+        for row in rows
+        if row["work"] == "train"
+    ]
+    head = ("block", "ms of a step", "tokens of rows a second", "ratio", "GiB", "seconds of a text")
+    print("\n".join(markdown(head, lines)))
+
+
 def main() -> None:
     parser = script_parser(__doc__)
+    parser.add_argument("--table", type=Path, help="print the table of stored lines")
     add = parser.add_argument
     for name, value in (("width", 576), ("depth", 30), ("heads", 9), ("vocabulary", 49152)):
         add(f"--{name}", type=int, default=value)
@@ -112,6 +134,9 @@ def main() -> None:
     add("--precision", default="fp32", choices=("fp32", "bf16"))
     add("--compile", action="store_true")
     args = parser.parse_args()
+    if args.table:
+        table(args.table)
+        return
     device = resolve_device(args.device)
     torch.manual_seed(0)
     method = built(args).to(device)

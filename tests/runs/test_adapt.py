@@ -26,6 +26,7 @@ STAGE = {
     "training.warmup": "2",
     "training.validation_rows": "4",
     "training.device": "cpu",
+    "training.compile": "false",
 }
 
 

@@ -35,8 +35,10 @@ def read_value(hint: Any, value: Any) -> Any:
 
 
 def _items(inner: tuple[Any, ...], value: Any) -> list[Any]:
-    """The converted items of a list, or of a text such as `1,2,3`."""
+    """The converted items of a list, or of a text such as `1,2,3` or `[1, 2, 3]`."""
     if isinstance(value, str):
+        if value.startswith("[") and value.endswith("]"):
+            value = value[1:-1]
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list | tuple):
         raise ValueError(f"{str(value)!r} is not a list such as 1,2,3")
