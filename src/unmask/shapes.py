@@ -79,11 +79,11 @@ class Batch:
         """`valid`; None without padding, since attention is faster without a mask."""
         return None if bool(self.valid.all()) else self.valid
 
-    def part(self, rows: slice) -> "Batch":
+    def part(self, rows: slice | Int[Tensor, "chosen"]) -> "Batch":
         """Some of the rows.
 
         Args:
-            rows: The rows.
+            rows: The rows, as a slice or by their indices, which may repeat.
 
         Returns:
             Their batch.

@@ -20,11 +20,16 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 AttentionRule = Callable[[Tensor, Tensor], Tensor]
 
 NOISY = 2**30  # added to the numbers of blocks of z_t
-# tiles of FlexAttention for heads of at most 64 values: a third quicker than its own on an H200
+# tiles of FlexAttention for heads of at most 64 values: about a fifth quicker than its own on an H200
 TILES = {
-    **{"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64},
-    **{"bwd_BLOCK_M1": 64, "bwd_BLOCK_N1": 64, "bwd_BLOCK_M2": 64, "bwd_BLOCK_N2": 64},
-    **{"bwd_num_warps": 4, "bwd_num_stages": 3},
+    "fwd_BLOCK_M": 64,
+    "fwd_BLOCK_N": 64,
+    "bwd_BLOCK_M1": 64,
+    "bwd_BLOCK_N1": 64,
+    "bwd_BLOCK_M2": 64,
+    "bwd_BLOCK_N2": 64,
+    "bwd_num_warps": 4,
+    "bwd_num_stages": 3,
 }
 
 
