@@ -271,10 +271,12 @@ def test_every_command_and_option_is_documented(capsys):
         found = any(heading in page for heading in headings)
         assert found or re.search(rf"^unmask {name}\b", page, re.MULTILINE), name
         # the common options of generate, fill and edit are documented once
-        sections = [*headings, "## generate\n"] if name in ("fill", "edit") else headings
+        sections = [*headings, "## generate\n"] if name in ("fill", "edit", "chat") else headings
         written = "".join(page.partition(at)[2].partition("\n## ")[0] for at in sections)
         written += (
-            of_extensions() if name in ("generate", "fill", "edit", "evaluate", "export") else ""
+            of_extensions()
+            if name in ("generate", "fill", "edit", "chat", "evaluate", "export")
+            else ""
         )
         options = help_of(capsys, name).partition("Any field of")[0]
         if name == "evaluate":

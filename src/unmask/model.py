@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from unmask.backbones.backbone import Backbone
     from unmask.data.rows.sentence_rows import Sentence
+    from unmask.data.tokenizers.chat_format import Messages
     from unmask.likelihood.bound import Bound
     from unmask.likelihood.estimate import How
     from unmask.likelihood.token_orders import Order
@@ -169,6 +170,8 @@ class Model(Bundle):
         *,
         fill: str | Sequence[int] | None = None,
         edit: str | None = None,
+        chat: "Messages | Sequence[int] | None" = None,
+        tokens: int | None = None,
         length: Length = None,
         stop: bool = True,
         context: str | Sequence[str] = (),
@@ -179,12 +182,14 @@ class Model(Bundle):
         style: str | None = None,
         **options: Unpack[SamplingOptions],
     ) -> Iterator[Frame]:
-        """Yields every step of `generate`, `fill` or `edit` as a frame.
+        """Yields every step of `generate`, `fill`, `edit` or `chat` as a frame.
 
         Args:
             prompts: as `generate` takes them.
             fill: a text with gaps, as `fill` takes it.
             edit: a text to rewrite a part of, as `edit` takes it.
+            chat: messages, as `chat` takes them, or the ids of a chat that is in the template already.
+            tokens: as `chat` takes it.
             length: as `generate` takes it.
             stop: as `generate` takes it.
             context: as `generate` takes it; the frames leave it out.
@@ -203,10 +208,68 @@ class Model(Bundle):
             >>> bool((frames[-1].tokens == model.tokenizer.vocabulary.mask_id).any())
             False
         """
-        given = _given(length=length, stop=None if stop else stop, context=context or None)
+        given = _given(
+            tokens=tokens, length=length, stop=None if stop else stop, context=context or None
+        )
         given |= _given(remask=remask, remask_span=remask_span, remask_uncertain=remask_uncertain)
         given |= _given(remask_style=remask_style, style=style)
-        return self._generator(prompts, fill, edit, {**given, **options}).frames()
+        return self._generator(prompts, fill, edit, {**given, **options}, chat).frames()
+
+    @with_sampling_options
+    def chat(
+        self,
+        messages: "Messages",
+        *,
+        tokens: int | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> list[Result]:
+        """Answers a chat, in the chat template of the model's tokenizer.
+
+        The answer ends at EOS or at the token that the template writes behind an answer. A constraint,
+        such as `regex`, holds for the answer alone.
+
+        Args:
+            messages: the messages, each with a `role` (system, user or assistant) and a `content`; or
+                the text of a single message of the user.
+            tokens: the most tokens of the answer. By default all that the model has left, or at most 128
+                if it writes all tokens of the answer at once.
+            options: the fields of `unmask.SamplingParams`.
+
+        Returns:
+            `n` answers.
+
+        Example:
+            >>> [answer] = model.chat("What is a mask?", temperature=0)  # doctest: +SKIP
+        """
+        return self._chat_generator(messages, tokens=tokens, **options).results()
+
+    @with_sampling_options
+    def chat_stream(
+        self,
+        messages: "Messages",
+        *,
+        tokens: int | None = None,
+        **options: Unpack[SamplingOptions],
+    ) -> Iterator[str]:
+        """Answers a chat piece by piece: a piece is sent once no later step can change it.
+
+        A model of block diffusion sends the tokens of a block as they become final, from left to right.
+
+        Args:
+            messages: as `chat` takes them.
+            tokens: as `chat` takes it.
+            options: the fields of `unmask.SamplingParams`.
+
+        Returns:
+            The parts of one answer.
+
+        Example:
+            >>> for piece in model.chat_stream("What is a mask?"):  # doctest: +SKIP
+            ...     print(piece, end="", flush=True)
+        """
+        from unmask.generation.answers.chat_rows import answer_pieces
+
+        return answer_pieces(self._chat_generator(messages, tokens=tokens, **options))
 
     def texts(
         self,
@@ -612,15 +675,18 @@ class Model(Bundle):
         fill: str | Sequence[int] | None,
         edit: str | None,
         options: Mapping[str, Any],
+        chat: "Messages | Sequence[int] | None" = None,
     ) -> Generator:
-        """The generator of a call of `generate`, `fill` or `edit`."""
-        if sum(text is not None for text in (prompts, fill, edit)) > 1:
-            raise UnmaskError("give one of prompts, fill and edit")
+        """The generator of a call of `generate`, `fill`, `edit` or `chat`."""
+        if sum(text is not None for text in (prompts, fill, edit, chat)) > 1:
+            raise UnmaskError("give one of prompts, fill, edit and chat")
         given = _given(**options)
         if fill is not None:
             return self._fill_generator(fill, **given)
         if edit is not None:
             return self._edit_generator(edit, **given)
+        if chat is not None:
+            return self._chat_generator(chat, **given)
         return self._prompt_generator(prompts, **given)
 
     def _prompt_generator(
@@ -636,6 +702,16 @@ class Model(Bundle):
         params, length = params_to_generate(self.defaults, options, length)
         job = rows_to_write(self, prompts, length, stop, params, context)
         return Generator(self, job, params)
+
+    def _chat_generator(
+        self, messages: "Messages | Sequence[int]", /, *, tokens: int | None = None, **options: Any
+    ) -> Generator:
+        from unmask.generation.answers.chat_rows import (
+            rows_to_answer,  # generation without chats needs no templates
+        )
+
+        params, _ = params_to_generate(self.defaults, options)
+        return Generator(*rows_to_answer(self, messages, tokens, params.n), params)
 
     def _restyled(self, edit: Edit, style: str, options: dict[str, Any]) -> Edit:
         """Makes the style the class label; chooses tokens by it if nothing else is chosen."""

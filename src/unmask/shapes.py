@@ -68,6 +68,7 @@ class Batch:
     x: Tokens
     valid: Valid  # True at tokens that are not padding
     given: Valid | None = None  # None if no token is given
+    weight: Float[Tensor, "rows length"] | None = None  # of each token in a loss; None: 1
 
     @property
     def scored(self) -> Valid:
@@ -89,4 +90,5 @@ class Batch:
             Their batch.
         """
         given = None if self.given is None else self.given[rows]
-        return Batch(self.x[rows], self.valid[rows], given)
+        weight = None if self.weight is None else self.weight[rows]
+        return Batch(self.x[rows], self.valid[rows], given, weight)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from unmask.data.data_config import DataConfig
 from unmask.data.load import first_rows, rows_from
 from unmask.data.rows import encode as blocks
-from unmask.data.rows.packing import best_fit, pack
+from unmask.data.rows.best_fit import best_fit
+from unmask.data.rows.packing import pack
 from unmask.data.rows.row_counts import Totals
 from unmask.data.sources.corpus import Corpus
 from unmask.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer

@@ -22,6 +22,7 @@ from unmask.version import __version__
 # the core's commands by module of `cli.commands`; a module is imported when one of its commands runs
 _COMMANDS = {
     "generate": ("generate", "fill", "edit"),
+    "chat": ("chat",),
     "train": ("train", "config"),
     "evaluate": ("evaluate",),
     "serve": ("serve",),

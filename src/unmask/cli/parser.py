@@ -297,9 +297,9 @@ def _checked(one: Option, parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return checked
 
 
-def add_sampling(parser: Parser) -> None:
+def add_sampling(parser: Parser, shown: bool = True) -> None:
     """Adds the sampling options and those of logits processors,
-    with the defaults of the Python API.
+    with the defaults of the Python API. With `shown`, --watch and --time too.
     """
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
     add_options(parser, [*options_of(SamplingParams, "cli"), *attachment_options()], "sampling")
@@ -307,6 +307,8 @@ def add_sampling(parser: Parser) -> None:
     for name, options in processor_options("cli").items():
         parser.add_argument_group(name, LOGITS_PROCESSORS.summaries()[name])
         add_options(parser, options, name)
+    if not shown:
+        return
     parser.add_argument(
         "--watch",
         action=argparse.BooleanOptionalAction,

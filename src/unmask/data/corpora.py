@@ -21,6 +21,11 @@ def opened(source: str, config: DataConfig, regions: Regions | None = None) -> C
     if config.paired:
         return opened_pairs(source, config)
     corpus = open_corpus(source, fields_of(config, regions))
+    if config.messages_field and not corpus.has_fields:
+        raise UnmaskError(
+            f"{corpus.name} is plain text, which has no field {config.messages_field!r}: "
+            "data.messages_field needs JSON lines, Parquet or hf:"
+        )
     if config.label_field and not corpus.has_fields:
         raise UnmaskError(
             f"{corpus.name} is plain text, which has no field {config.label_field!r}: "
@@ -70,6 +75,7 @@ def fields_of(config: DataConfig, regions: Regions | None = None) -> Fields:
         config.label_field,
         config.source_field,
         config.target_field,
+        config.messages_field,
         config.corrupt,
         window=config.window,
         regions=regions or Regions(),

@@ -10,7 +10,7 @@ from unmask.data.tokenizers.tokenizer import TokenizerConfig
 from unmask.errors import UnmaskError
 from unmask.options import check_options, option
 
-PACKINGS = tuple(name for name in PACKERS if name != "pairs")
+PACKINGS = tuple(name for name in PACKERS if name != "pairs" and "chats" not in name)
 STREAMS = ("join", "wrap")  # packings whose rows start anywhere in a document
 WINDOWS = "windows"  # packing whose rows have neither BOS nor EOS
 SHARED = ("fit", *STREAMS)  # packings whose rows hold several documents
@@ -53,7 +53,10 @@ class DataConfig:
     label_given: float = option(0.0, ge=0, le=1)
     source_field: str = ""  # "": documents are not pairs
     target_field: str = ""
-    fill_target: bool = True  # the model also predicts EOS from the target's end to the row's end
+    # the model also predicts EOS from the target's end to the row's end; behind the last answer of a
+    # chat a random number of them, which weigh as one token
+    fill_target: bool = True
+    messages_field: str = ""  # "": documents are no chats
     cache: str = ""  # "": $UNMASK_CACHE, or ~/.cache/unmask
     # largest allowed share of unreadable lines or records, which are skipped
     corrupt: float = option(0.01, ge=0, le=1)
@@ -79,6 +82,7 @@ class DataConfig:
                 "set data.packing to pad, or to split for long documents"
             )
         self._check_pairs()
+        self._check_chats()
         self._check_genome()
 
     @property
@@ -117,6 +121,18 @@ class DataConfig:
             raise UnmaskError(
                 "data.reverse_complement needs one sequence per row: "
                 "set data.packing to windows, split or pad"
+            )
+
+    def _check_chats(self) -> None:
+        if self.messages_field and self.packing not in ("pad", "fit"):
+            raise UnmaskError(
+                "data.messages_field needs whole chats: set data.packing to pad, or to fit for several "
+                "chats per row"
+            )
+        others = (self.source_field, self.label_field, self.detokenizer, self.shorten)
+        if self.messages_field and any(others):
+            raise UnmaskError(
+                "data.messages_field goes with no pairs, labels, detokenizer or shorten: leave them out"
             )
 
     def _check_pairs(self) -> None:

@@ -266,11 +266,15 @@ def pairs_from(source: str | None, config: DataConfig) -> Iterator[Pair]:
 
 
 def _layout(config: DataConfig, tokenizer: Tokenizer) -> Layout:
+    if config.messages_field:
+        return Layout(marked=True)
     filled = config.paired and config.fill_target
     return Layout(config.paired, filled, None if config.paired else tokenizer.ignored_id)
 
 
 def _packer(config: DataConfig) -> str:
+    if config.messages_field:
+        return "packed chats" if config.packing == "fit" else "chats"
     return "pairs" if config.paired else config.packing
 
 
@@ -279,7 +283,7 @@ def _run_rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     try:
         return _rows(part, tokenizer, config)
     except TooShort:
-        if config.packing == WINDOWS:
+        if config.packing == WINDOWS or config.messages_field:
             raise
         return _rows(part, tokenizer, replace(config, packing="fit"))
 
@@ -292,6 +296,7 @@ def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
     key = cache_key(
         {
             **(pairs if config.paired else {}),
+            **({"messages_field": config.messages_field} if config.messages_field else {}),
             "content": part.corpus.digest,
             "part": part.name,
             "tokenizer": tokenizer.fingerprint,
@@ -320,8 +325,9 @@ def _rows(part: _Part, tokenizer: Tokenizer, config: DataConfig) -> Rows:
 def _make_rows(
     part: _Part, folder: Path, key: str, has_lock: bool, tokenizer: Tokenizer, config: DataConfig
 ) -> None:
-    # a stored number is a token id, or in column 0 the number of valid tokens
-    largest = max(tokenizer.vocabulary.size, config.length)
+    # a stored number is a token id, perhaps with a mark, or in column 0 the number of valid tokens
+    ids = tokenizer.vocabulary.size * (2 if config.messages_field else 1)
+    largest = max(ids, config.length)
     unfinished = UnfinishedRows(folder, key, largest, has_lock)
 
     def tables(encode: Encode) -> Iterator[Table]:

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -206,3 +206,54 @@ class BatchSource(Protocol):
 
     def count(self, step: int, part: range) -> int:
         """The number of tokens in these rows over which the loss is averaged."""
+
+
+@runtime_checkable
+class WeightedSource(BatchSource, Protocol):
+    """A source of batches whose tokens have weights in the loss."""
+
+    def weights(self, step: int, part: range) -> Float[Tensor, "rows length"]:
+        """The weight of each token."""
+
+
+class AnswerTails:
+    """A loader of chats that puts a random number of EOS behind some rows, for models of whole rows.
+
+    While an answer is written, masks follow its end. A tail teaches the model to fill them. All EOS
+    of a tail weigh as one token together, so that they do not outweigh the answers.
+    """
+
+    def __init__(self, loader: Loader | StreamLoader, eos_id: int) -> None:
+        self.loader, self.eos_id = loader, eos_id
+
+    def batch(
+        self, step: int, part: range
+    ) -> tuple[Int64[Tensor, "part length"], Bool[Tensor, "part length"]]:
+        """Tokens and validity of the rows with their tails, a function of (seed, step, row)."""
+        x, valid = self.loader.batch(step, part)
+        tail = self._tail(step, part)
+        x[tail] = self.eos_id
+        return x, valid | tail
+
+    def given(self, step: int, part: range) -> Bool[Tensor, "part length"] | None:
+        """True at tokens that are given and not predicted; those of a tail are predicted."""
+        given = self.loader.given(step, part)
+        return None if given is None else given & ~self._tail(step, part)
+
+    def weights(self, step: int, part: range) -> Float[Tensor, "part length"]:
+        """1 at each token, and 1 for all tokens of a tail together."""
+        tail = self._tail(step, part)
+        return torch.where(tail, 1 / tail.sum(1, keepdim=True).clamp(min=1), 1.0)
+
+    def count(self, step: int, part: range) -> int:
+        """The number of tokens over which the loss is averaged; a tail is one."""
+        return self.loader.count(step, part) + int(self._tail(step, part).any(1).sum())
+
+    def _tail(self, step: int, part: range) -> Bool[Tensor, "part length"]:
+        """True at the tail of each row: uniformly many of the positions behind its text."""
+        _, valid = self.loader.batch(step, part)
+        stream = RowStream(self.loader.seed, step, part, self.loader.size)
+        ends, u = valid.sum(1), stream.uniform("answer tail", 1)[:, 0]
+        stops = ends + (u * (valid.shape[1] - ends + 1)).long()
+        columns = torch.arange(valid.shape[1])
+        return (columns >= ends[:, None]) & (columns < stops[:, None])

@@ -194,7 +194,7 @@ class Generator:
             bundle.method,
             min(self.job.openings, bundle.length),
             bundle.attachments,
-            self.job.fills(bundle.tokenizer.vocabulary.mask_id) or self.job.target_only,
+            self.job.fills(bundle.tokenizer.vocabulary.mask_id) or bundle.conditional,
         )
         if trained_for := sampler.unwrapped().trained_for:
             own = SAMPLERS.name_of(sampler.unwrapped())
@@ -217,7 +217,7 @@ class Generator:
         special = {v.bos_id, v.pad_id, v.eos_id, *self.bundle.tokenizer.labels.values()}
         special |= {self.bundle.tokenizer.ignored_id}
         if self.job.ends:
-            special -= {v.eos_id}
+            special -= {v.eos_id, *self.job.stops}
         return SamplingTask(
             self.seeds,
             self.bundle.method.schedule,
@@ -226,19 +226,19 @@ class Generator:
             banned=tuple(sorted(i for i in special if i is not None)),
             processors=build_processors(s.processors),
             eos_id=v.eos_id if self.job.ends else None,
+            stop_ids=self.job.stops if self.job.ends else (),
         )
 
     def _result(self, rows: list[tuple[list[int], int, float]], text: int) -> Result:
         """The result of one text from its filled rows, up to the first EOS behind the prompt."""
         tokenizer, job = self.bundle.tokenizer, self.job
-        first, eos = job.fixed[text * job.rows], tokenizer.vocabulary.eos_id
+        first = job.fixed[text * job.rows]
+        stops = {tokenizer.vocabulary.eos_id, *job.stops} if job.ends else set()
         parts = [ids for ids, _, _ in rows]
         if len(parts) > 1:
             parts = [ids[first : len(ids) - self._closed] for ids in parts]
         ids = [token for part in parts for token in part]
-        end = len(ids)
-        if job.ends and eos in ids[first:]:
-            end = ids.index(eos, first)
+        end = next((at for at in range(first, len(ids)) if ids[at] in stops), len(ids))
         calls, seconds = sum(calls for _, calls, _ in rows), sum({spent for _, _, spent in rows})
         ids, end = (ids[first:], end - first) if job.target_only else (ids, end)
         ids, end = ids[: job.lead - job.context] + ids[job.lead :], end - job.context

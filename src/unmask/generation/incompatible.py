@@ -31,7 +31,7 @@ def refuse_sampler(
             "sampler, such as semi_autoregressive",
         ),
         (
-            job.target_only and chosen.windowed,
+            bundle.conditional and chosen.windowed,
             "a target is written in one row: give a sampler without windows",
         ),
         (

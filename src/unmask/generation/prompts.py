@@ -32,6 +32,7 @@ class FillRequest:
     rows: int = 1  # number of rows of one text
     target_only: bool = False  # True if the result is the text behind the given tokens only
     context: int = 0  # number of context tokens in `lead`; the result leaves them out
+    stops: tuple[int, ...] = ()  # ids beside EOS that end a text
 
     def fills(self, mask_id: int) -> bool:
         """True if given tokens follow a mask, as in a gap.

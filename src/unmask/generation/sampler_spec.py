@@ -190,4 +190,4 @@ def in_windows(
         return SemiAutoregressive(window, inner=sampler, lead=lead, end=end)
     outer: Any = sampler
     ends = {"end": end} if hasattr(outer, "end") else {}
-    return replace(outer, window=min(outer.window, window), lead=lead, **ends)
+    return replace(outer, window=min(outer.window or window, window), lead=lead, **ends)

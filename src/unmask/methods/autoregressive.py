@@ -52,7 +52,10 @@ class Autoregressive(CausalMethod):
         x, seen = batch.x, self._seen(batch.valid)
         at, count = chosen_first(self._predictors(batch.scored), self.few_shapes)
         weights = (torch.arange(len(at)) < count).float()
-        ids = x.flatten()[(at + self.lag).clamp(max=x.numel() - 1)]
+        predicted = (at + self.lag).clamp(max=x.numel() - 1)
+        ids = x.flatten()[predicted]
+        if batch.weight is not None:
+            weights *= batch.weight.flatten()[predicted]
         if not bool(seen.all()):  # padding before a text must not be context
             x = x.masked_fill(~seen, self.vocabulary.mask_id)
         tensors = {"x": x, "at": at, "ids": ids, "weights": weights}

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from unmask.config.run_config import RunConfig, dump_yaml
-from unmask.data.load import first_sources
+from unmask.data.load import Data, first_sources
 from unmask.data.rows.stream_rows import StreamLoader
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.errors import UnmaskError, misnamed
@@ -174,11 +174,26 @@ def _say_sizes(run: OpenRun, rows: TrainingRows, learner: Learner) -> None:
     for note in (*data.notes, config.training.note):
         if note:
             say(note)
-    if data.train.left_out or data.valid.left_out:
+    if config.data.messages_field:
+        for line in _about_chats(data, config.data.length):
+            say(line)
+    elif data.train.left_out or data.valid.left_out:
         say(
             f"left out: {data.train.left_out:,} training and {data.valid.left_out:,} validation "
             f"pairs, which are longer than {config.data.length} tokens"
         )
+
+
+def _about_chats(data: Data, length: int) -> Iterator[str]:
+    """Lines about the chats that are longer than a row."""
+    parts = ("training", data.train), ("validation", data.valid)
+    for name, rows in parts:
+        if cut := getattr(rows, "cut", 0):
+            yield (
+                f"{name}: {cut:,} chats are longer than {length} tokens and cut there; "
+                f"{rows.left_out:,} of them are left out, since no answer begins before the cut "
+                "(data.length)"
+            )
 
 
 def _gains(

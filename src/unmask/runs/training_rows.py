@@ -6,11 +6,12 @@ from typing import Any
 
 from unmask.config.run_config import RunConfig, defaults, to_dict
 from unmask.data.load import Data, load_data
-from unmask.data.loader import LabelDropout, Loader, ReverseComplement, ShortRows
+from unmask.data.loader import AnswerTails, LabelDropout, Loader, ReverseComplement, ShortRows
 from unmask.data.rows.first_rows import FirstRows
 from unmask.data.rows.stream_rows import StreamLoader, StreamRows
 from unmask.data.tokenizers.kinds import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.methods.method import METHODS
 from unmask.runs.run_setup import OpenRun
 from unmask.runs.training_models import GivenModels
 from unmask.training.checkpoints.checkpoint import agree, run_file
@@ -37,9 +38,9 @@ class TrainingRows:
         return _loader(self.data, self.config)
 
     @property
-    def batches(self) -> Loader | StreamLoader | ShortRows:
-        """The batches, some of whose rows are cut short if `data.shorten` is set."""
-        return _shortened(self.loader, self.config, self.data.tokenizer)
+    def batches(self) -> Loader | StreamLoader | ShortRows | AnswerTails:
+        """The batches, with rows cut short by `data.shorten` or with the tails of chats."""
+        return _with_ends(self.loader, self.config, self.data.tokenizer)
 
 
 def read_rows(run: OpenRun, given: GivenModels) -> TrainingRows:
@@ -94,11 +95,15 @@ def _loader(data: Data, config: RunConfig) -> Loader | StreamLoader:
     return Loader(data.train, config.training.batch, config.seed, dropout, strands)
 
 
-def _shortened(
+def _with_ends(
     loader: Loader | StreamLoader, config: RunConfig, tokenizer: Tokenizer
-) -> Loader | StreamLoader | ShortRows:
-    """The loader with some rows cut short, if `data.shorten` is set."""
-    eos_id = tokenizer.vocabulary.eos_id
-    if not config.data.shorten or eos_id is None:
-        return loader
-    return ShortRows(loader, config.data.shorten, eos_id)
+) -> Loader | StreamLoader | ShortRows | AnswerTails:
+    """The loader with rows cut short if `data.shorten` is set, or with the tails of chats."""
+    eos_id, data = tokenizer.vocabulary.eos_id, config.data
+    if data.shorten and eos_id is not None:
+        return ShortRows(loader, data.shorten, eos_id)
+    # a causal model reads nothing behind a text; other methods know no weights of tokens
+    weighs = METHODS[config.method.name].capabilities.any_order
+    if data.messages_field and data.fill_target and eos_id is not None and weighs:
+        return AnswerTails(loader, eos_id)
+    return loader

@@ -33,7 +33,9 @@ class Blocks(Sampler):
     windowed = True
     blocks = True
     block: int = option(0, ge=0, help="tokens of a block; 0 takes the smallest of training")
-    window: int = option(1024, ge=1, help="most tokens that the network reads")
+    window: int = option(
+        0, ge=0, help="most tokens that the network reads; 0 takes the model's length"
+    )
     aligned: bool = option(
         False, help="blocks of whole rows begin at multiples of `block`, not at the first mask"
     )
@@ -63,16 +65,19 @@ class Blocks(Sampler):
                 "this model was trained on whole rows only: give sampler ancestral, or train with "
                 "method.blocks such as 4,0"
             )
-        if block + self.lead > self.window:
+        window = self.window or canvas.tokens.shape[1] + block
+        if block + self.lead > window:
             raise UnmaskError(
-                f"a block of {block} tokens does not fit into the {self.window} tokens that the "
+                f"a block of {block} tokens does not fit into the {window} tokens that the "
                 "model reads: give a smaller block"
             )
-        return self._frames(denoiser, block, SamplerState(denoiser, canvas, task))
+        length = canvas.tokens.shape[1]
+        whole = -(-length // block) * block  # a longer cache than the text stays empty
+        text = _Text(denoiser, block, min(window // block * block, whole), self.lead)
+        return self._frames(text, block, SamplerState(denoiser, canvas, task))
 
-    def _frames(self, denoiser: BlockDenoiser, block: int, state: SamplerState) -> Iterator[Frame]:
+    def _frames(self, text: "_Text", block: int, state: SamplerState) -> Iterator[Frame]:
         length = state.z.shape[1]
-        text = _Text(denoiser, block, self.window // block * block, self.lead)
         for number, start in enumerate(range(0, length, block)):
             span = slice(start, min(start + block, length))
             masked = state.masked

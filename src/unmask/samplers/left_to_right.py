@@ -114,7 +114,7 @@ class _Progress:
         if eos is None:
             return False
         column = torch.arange(state.z.shape[1])
-        drawn = (state.z.cpu() == eos) & self._open & (column <= self._last[:, None])
+        drawn = state.task.ends(state.z).cpu() & self._open & (column <= self._last[:, None])
         ended = (drawn.any(1) & ~self._ended).nonzero()[:, 0]
         if not len(ended):
             return False

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unmask.backbones.layers.dropout import Keys, dropout_keys
-from unmask.data.loader import BatchSource
+from unmask.data.loader import BatchSource, WeightedSource
 from unmask.methods.method import Losses, Method
 from unmask.randomness import RowStream
 from unmask.runtime.device import autocast
@@ -95,7 +95,7 @@ class TrainStep:
         Returns:
             The share of the mean loss that these rows contribute.
         """
-        batch = Batch(*self.loader.batch(number, self.rows), self.loader.given(number, self.rows))
+        batch = self._batch(number)
         device, module = self.step.strategy.device, self.step.strategy.module
         loss = torch.zeros((), device=device)
         for first in range(0, len(self.rows), size):
@@ -106,13 +106,19 @@ class TrainStep:
             loss += self.step.add(losses, keys, max(1, units), last)
         return loss
 
+    def _batch(self, number: int) -> Batch:
+        """This process's rows of a batch."""
+        rows, loader = self.rows, self.loader
+        weight = loader.weights(number, rows) if isinstance(loader, WeightedSource) else None
+        return Batch(*loader.batch(number, rows), loader.given(number, rows), weight)
+
     def tensors(self, number: int) -> tuple[dict[str, Tensor], Keys]:
         """Inputs of the method's `loss_of` for a whole batch, and its dropout keys.
 
         Args:
             number: the number of the batch.
         """
-        batch = Batch(*self.loader.batch(number, self.rows), self.loader.given(number, self.rows))
+        batch = self._batch(number)
         stream = RowStream(self.seed, number, self.rows, self.batch)
         keys = dropout_keys(stream, self.step.strategy.device)
         return self.step.method.loss_tensors(batch, stream), keys

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unmask.data.documents.labels import Labelled, class_name
+from unmask.data.documents.messages import chat_of
 from unmask.data.documents.pairs import pair_of
 from unmask.data.documents.regions import Regions
 from unmask.errors import UnmaskError
@@ -18,6 +19,7 @@ class Fields:
     label_field: str = ""
     source_field: str = ""  # "": records are not pairs
     target_field: str = ""
+    messages_field: str = ""  # "": records are no chats
     corrupt: float = 0.0  # largest share of unreadable lines or records; they are skipped
     one_of_many: bool = False  # the file is one of many in a folder
     window: int = 0  # bases of a window of a genome; 0: a record is one document
@@ -25,9 +27,11 @@ class Fields:
 
     def columns(self, names: Sequence[str], location: str) -> list[str]:
         """The fields to read; an error if one is not among `names`."""
-        settings = ("text_field", "label_field")
+        settings: tuple[str, ...] = ("text_field", "label_field")
         if self.source_field:
             settings = ("source_field", "target_field")
+        if self.messages_field:
+            settings = ("messages_field",)
         chosen = {setting: getattr(self, setting) for setting in settings}
         for setting, name in chosen.items():
             if name and name not in names:
@@ -37,7 +41,7 @@ class Fields:
         return [name for name in chosen.values() if name]
 
     def document(self, record: Mapping[str, object], location: str) -> str:
-        """The document of a record: a pair, or a text with its class label if one is configured.
+        """The document of a record: a pair, a chat, or a text with its class label if one is configured.
 
         `location` names the record in errors.
         """
@@ -45,6 +49,8 @@ class Fields:
             fields = self.source_field, self.target_field
             source, target = (text_of(record[name], location, name) for name in fields)
             return pair_of(source, target, location, fields)
+        if self.messages_field:
+            return chat_of(record[self.messages_field], location, self.messages_field)
         text = text_of(record[self.text_field], location, self.text_field)
         if not self.label_field:
             return text

@@ -1,7 +1,6 @@
 """Packings: cut and join encoded documents into rows of a fixed length."""
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
@@ -9,6 +8,8 @@ import numpy as np
 
 from unmask.data.documents.labels import first_token
 from unmask.data.documents.pairs import source_of
+from unmask.data.rows.best_fit import best_fit
+from unmask.data.rows.conversations import chats
 from unmask.data.rows.encode import (
     Encode,
     Piece,
@@ -25,26 +26,6 @@ from unmask.vocabulary import Vocabulary
 
 class TooShort(UnmaskError):
     """Raised if a text has too few tokens for one row of the packing wrap or join."""
-
-
-def best_fit(sizes: Sequence[int], room: int) -> list[list[int]]:
-    """Best-fit bin packing: the items of each bin.
-
-    Each item, in order, is put into the fullest bin with enough room, or else into a new bin.
-    """
-    bins: list[list[int]] = []
-    left: list[tuple[int, int]] = []  # (room, bin) of bins that are not full, sorted
-    for item, size in enumerate(sizes):
-        fullest = bisect_left(left, (size, 0))
-        if fullest < len(left):
-            free, chosen = left.pop(fullest)
-        else:
-            free, chosen = room, len(bins)
-            bins.append([])
-        bins[chosen].append(item)
-        if free > size:
-            insort(left, (free - size, chosen))
-    return bins
 
 
 def pack(
@@ -70,7 +51,8 @@ def pack(
             totals.subtract_ignored(int((table[:, -length:] == tokenizer.ignored_id).sum()))
         yield table
     if totals.left_out and not totals.rows:
-        raise UnmaskError(f"no pair fits into a row of {length} tokens: increase data.length")
+        kind = "pair fits into" if packing == "pairs" else "answer of a chat begins in"
+        raise UnmaskError(f"no {kind} a row of {length} tokens: increase data.length")
     if not totals.rows:
         raise TooShort(
             f"the text is too short for one row of {length} tokens: "
@@ -269,6 +251,8 @@ PACKERS: dict[str, Callable[..., Iterator[Table]]] = {
     "windows": windows,
     "fit": fit,
     "pairs": pairs,
+    "chats": chats,
+    "packed chats": partial(chats, packed=True),
 }
 
 

@@ -8,21 +8,22 @@ from numpy.typing import NDArray
 from unmask.data.documents.read_errors import ReadErrors
 from unmask.data.tokenizers.tokenizer import Ids, encoded
 
-Table = NDArray[np.integer]  # [rows, 1 + length]; for pairs [rows, 2 + length]
+Table = NDArray[np.integer]  # [rows, 1 + length]; for pairs and chats [rows, 2 + length]
 
 
 @dataclass
 class Totals:
     """Totals over all rows: valid tokens with BOS and EOS, bytes and characters of text.
 
-    For pairs, tokens and text are those of the targets, each with one EOS.
+    For pairs, tokens and text are those of the targets, each with one EOS; for chats, of the answers.
     """
 
     rows: int = 0
     tokens: int = 0
     bytes: int = 0
     characters: int = 0
-    left_out: int = 0  # pairs too long for a row
+    left_out: int = 0  # pairs too long for a row, chats without an answer within it
+    cut: int = 0  # chats longer than a row
     faults: ReadErrors = field(default_factory=ReadErrors)  # read errors of the corpus
 
     def add_text(self, text: str, sign: int = 1) -> None:

@@ -21,19 +21,21 @@ Batch = tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"]]
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of rows: text or pairs. If `filled`, the EOS tokens after a target are valid.
+    """The layout of rows: text, pairs or chats. If `filled`, the EOS tokens after a target are valid.
 
-    Tokens with the id `ignored`, such as N of DNA, are not valid.
+    Tokens with the id `ignored`, such as N of DNA, are not valid. If `marked`, a stored number is
+    twice an id, and 1 more at a token that is predicted.
     """
 
     paired: bool = False
     filled: bool = False
     ignored: int | None = None
+    marked: bool = False
 
     @property
     def counts(self) -> int:
-        """The number of count columns before the tokens: valid tokens, and given ones for pairs."""
-        return 2 if self.paired else 1
+        """The number of count columns before the tokens: valid tokens, and given ones if there are any."""
+        return 2 if self.paired or self.marked else 1
 
 
 TEXT = Layout()
@@ -54,7 +56,8 @@ class Rows:
         self.tokens = totals.tokens
         self.bytes = totals.bytes
         self.characters = totals.characters
-        self.left_out = totals.left_out  # pairs too long for a row
+        self.left_out = totals.left_out  # pairs too long for a row, chats without an answer
+        self.cut = totals.cut  # chats longer than a row
         self.unknown = 0  # unknown tokens; `count_unknown` sets it
         self.faults = totals.faults  # read errors of the corpus
 
@@ -93,12 +96,17 @@ class Rows:
         x = block[:, self.layout.counts :].astype(np.int64)
         valid = np.arange(self.length) < (self.length if self.layout.filled else block[:, :1])
         valid = np.broadcast_to(valid, x.shape).copy()
+        if self.layout.marked:
+            x //= 2
         if self.layout.ignored is not None:
             valid &= x != self.layout.ignored
         return torch.from_numpy(x), torch.from_numpy(valid)
 
     def given(self, index: ArrayLike | range) -> Bool[Tensor, "batch length"] | None:
-        """True at tokens that are given and not predicted; None if the rows are not pairs."""
+        """True at tokens that are given and not predicted; None for rows of text."""
+        if self.layout.marked:
+            block = self.taken(np.asarray(index, dtype=np.int64))
+            return torch.from_numpy(block[:, self.layout.counts :] % 2 == 0)
         if not self.layout.paired:
             return None
         given = self._counts(index)[:, 1:]
@@ -149,6 +157,7 @@ class Mixture(Rows):
         self.bytes = sum(part.bytes for part in parts)
         self.characters = sum(part.characters for part in parts)
         self.left_out = sum(part.left_out for part in parts)
+        self.cut = sum(part.cut for part in parts)
         self.unknown = 0
         self.faults = ReadErrors(
             seen=sum(part.faults.seen for part in parts),

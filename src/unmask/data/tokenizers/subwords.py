@@ -108,6 +108,18 @@ class SubwordTokenizer(Tokenizer):
         with tokenizer_errors():
             return list(self._special_backend.encode(text, add_special_tokens=False).ids)
 
+    def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
+        """The ids of the parts of a text, as `encode_special` reads the whole text.
+
+        A token belongs to the part in which it begins.
+        """
+        with tokenizer_errors():
+            found = self._special_backend.encode("".join(parts), add_special_tokens=False)
+        ends = np.cumsum([len(part) for part in parts])
+        at = np.searchsorted(ends, [start for start, _ in found.offsets], side="right")
+        ids, at = np.array(found.ids, dtype=np.int64), np.minimum(at, len(parts) - 1)
+        return [ids[at == number].tolist() for number in range(len(parts))]
+
     def special_names(self) -> dict[str, str]:
         """The names of BOS and EOS in texts for `encode_special`, as chat templates call them."""
         ids = {"bos_token": self.vocabulary.bos_id, "eos_token": self.vocabulary.eos_id}

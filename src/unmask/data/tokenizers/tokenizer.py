@@ -119,6 +119,10 @@ class Tokenizer(ABC):
         """The ids of a text in which the names of special tokens become their ids."""
         return self.encode(text)
 
+    def encode_parts(self, parts: Sequence[str]) -> list[list[int]]:
+        """The ids of the parts of a text, as `encode_special` reads the whole text."""
+        return [self.encode_special(part) for part in parts]
+
     def special_names(self) -> dict[str, str]:
         """The names of BOS and EOS in texts for `encode_special`, as chat templates call them."""
         return {"bos_token": "", "eos_token": ""}

@@ -40,6 +40,8 @@ def token_tensors(
     each = [value if value.ndim == 2 else value[:, None].expand(z_t.shape) for value in inputs]
     by_token = torch.stack([value.detach().to(dtype).flatten()[at] for value in each])
     by_token[0, count:] = 0.0
+    if batch.weight is not None:
+        by_token[0] *= batch.weight.flatten()[at]
     tensors = {"x": batch.x, "z_t": z_t, "at": at, "by_token": by_token}
     optional = {"sigma": sigma, "valid": batch.padding}
     return tensors | {name: value for name, value in optional.items() if value is not None}

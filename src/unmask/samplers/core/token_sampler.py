@@ -13,7 +13,7 @@ from unmask.cancellation import raise_if_cancelled
 from unmask.diffusion.categorical import check_sharpness, draw, sharpen
 from unmask.diffusion.schedule import Schedule
 from unmask.errors import UnmaskError, unknown
-from unmask.shapes import At, LogProbabilities, Tokens
+from unmask.shapes import At, LogProbabilities, Places, Tokens
 
 TAIL = 0.1
 STRATEGIES = ("stochastic", "deterministic", "hybrid")
@@ -52,6 +52,7 @@ class SamplingTask:
     allow: Allow | None = None  # constraint on the whole text
     processors: tuple[Process, ...] = ()  # applied in turn, after temperature, top-k and top-p
     eos_id: int | None = None  # id that ends a text; None if texts have a fixed length
+    stop_ids: tuple[int, ...] = ()  # further ids that end a text
     watched: bool = True  # False if only the last frame is read: the others need no copies
 
     def __post_init__(self) -> None:
@@ -72,6 +73,21 @@ class SamplingTask:
         so a CUDA graph can compute it.
         """
         return self.allow is None and self.strategy != "hybrid" and not self.processors
+
+    def ends(self, z: Tokens) -> Places:
+        """True at tokens that end a text.
+
+        Args:
+            z: The rows.
+
+        Returns:
+            The places.
+        """
+        found = torch.zeros_like(z, dtype=torch.bool)
+        for token in (self.eos_id, *self.stop_ids):
+            if token is not None:
+                found |= z == token
+        return found
 
     def restrict(self, log_probabilities: LogProbabilities, z: Tokens, at: At) -> LogProbabilities:
         """Restricts distributions to the allowed tokens.

@@ -45,7 +45,7 @@ def end_texts(state: SamplerState) -> bool:
     eos_id = state.task.eos_id
     if eos_id is None:
         return False
-    ended = (state.canvas.open & (state.z == eos_id)).any(1) & state.masked.any(1)
+    ended = (state.canvas.open & state.task.ends(state.z)).any(1) & state.masked.any(1)
     if not ended.any():
         return False
     state.fill(state.masked & ended[:, None], eos_id)

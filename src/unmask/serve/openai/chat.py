@@ -12,13 +12,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import ValidationError
 
+from unmask.data.tokenizers.chat_format import NoTemplate, chat_format
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.errors import UnmaskError
+from unmask.generation.answers.chat_rows import usual_tokens
 from unmask.serve.execution.engine import Engine
 from unmask.serve.limits import ServerLimits
-from unmask.serve.openai.chat_prompt import chat_ids
 from unmask.serve.openai.chat_schemas import Chatting, Responding
 from unmask.serve.openai.openai_completions import DONE, collect, usage
 from unmask.serve.openai.text_stream import Piece, completion_pieces
-from unmask.serve.responses import Events, Json, event, problem_of
+from unmask.serve.responses import Events, Json, Problem, event, problem_of
 from unmask.serve.schemas import Completing, with_options
 from unmask.serve.served_models import STREAMED, model_name
 
@@ -32,16 +35,22 @@ def chats(engine: Engine, settings: ServerLimits) -> APIRouter:
         """The name of the model, and the pieces of the texts."""
         name = model_name(engine, request.model)
         model = engine.models[name]
-        ids = chat_ids(model.tokenizer, request.conversation)
-        room = min(model.length, settings.length) - len(ids) - 2  # BOS and EOS
-        tokens = max(room, 1) if request.new_tokens is None else request.new_tokens
+        ids = _prompt(model.tokenizer, request.conversation)
+        room = min(model.length, settings.length) - len(ids)
+        if room < 1:
+            reason = f"the chat has {len(ids)} tokens and leaves no room for an answer: shorten it"
+            raise Problem(400, reason, param="messages")
+        usual = usual_tokens(model, room)
+        tokens = usual if request.new_tokens is None else request.new_tokens
         try:
             completion = completing(prompt=[ids], max_tokens=tokens, **request.common)
         except ValidationError as error:
             found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
             raise RequestValidationError(found) from None
         seed = request.drawn_seed(model.defaults)
-        job = partial(completion_pieces, request=completion, settings=settings, seed=seed)
+        job = partial(
+            completion_pieces, request=completion, settings=settings, seed=seed, chat=True
+        )
         return name, engine.run(name, job, completion.constrained)
 
     @routes.post("/v1/chat/completions", responses=STREAMED, response_model=None)
@@ -78,6 +87,17 @@ def chats(engine: Engine, settings: ServerLimits) -> APIRouter:
         return Json(_response(name, texts[0], last))
 
     return routes
+
+
+def _prompt(tokenizer: Tokenizer, messages: list[dict[str, Any]]) -> list[int]:
+    """The token ids of the messages and of the beginning of the answer."""
+    try:
+        return chat_format(tokenizer).ids(messages)
+    except NoTemplate:
+        reason = "this model has no chat template: send a prompt to /v1/completions instead"
+        raise Problem(400, reason, "no_chat_template", param="model") from None
+    except UnmaskError as error:
+        raise Problem(400, str(error), param="messages") from None
 
 
 async def _chunks(

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unmask.data.tokenizers.chat_format import chat_format
 from unmask.data.tokenizers.gaps import count_blanks, parse_blanks
 from unmask.errors import UnmaskError
 from unmask.generation.guidance import first_tokens
-from unmask.generation.prompts import Prompt, prompt_ids
+from unmask.generation.prompts import Prompt, checked_ids, prompt_ids
 from unmask.generation.sampler_spec import choose_sampler
 from unmask.generation.sampling_params import (
     SamplingParams,
@@ -35,8 +36,9 @@ class Task:
         int
     ]  # ids of the prompt as sent, at the end of `given` but for the EOS of a source
     prompt_tokens: int
-    ends: bool  # True if EOS ends the completion
+    ends: tuple[int, ...]  # ids that end the completion
     spaced: bool = False  # True if the first new token contains the space at the prompt's end
+    alone: bool = False  # True if the completion is decoded without the prompt
 
 
 def sampling_params(model: Model, options: dict[str, Any], writes: bool) -> SamplingParams:
@@ -109,8 +111,9 @@ def completion_task(
     sampling: SamplingParams,
     prompt: Prompt,
     settings: ServerLimits,
+    chat: bool = False,
 ) -> Task:
-    """The task of one prompt; raises an error if its text is too long."""
+    """The task of one prompt, or of one chat; raises an error if its text is too long."""
     width = request.max_tokens
     if width > settings.length:
         raise Problem(
@@ -118,7 +121,7 @@ def completion_task(
             f"max_tokens must be {settings.length} or less here, not {width}",
             param="max_tokens",
         )
-    build = _continuation if request.suffix is None else _gap
+    build = _answer if chat else _continuation if request.suffix is None else _gap
     try:
         task = build(model, request, sampling, prompt)
     except UnmaskError as error:
@@ -152,7 +155,18 @@ def _continuation(
     sent = ids if isinstance(prompt, str) else list(prompt)
     options = {"prompts": [prompt], "length": length} if request.max_tokens else {}
     prompt_tokens = len(given) - len(first)
-    return Task(options, len(first), len(given), stop, given, sent, prompt_tokens, ends=True)
+    ends = () if v.eos_id is None else (v.eos_id,)
+    where = options, len(first), len(given), stop, given, sent, prompt_tokens
+    return Task(*where, ends, alone=model.conditional)
+
+
+def _answer(model: Model, request: Completing, sampling: SamplingParams, prompt: Prompt) -> Task:
+    """The task of the answer behind a chat, which is given as ids."""
+    ids = list(checked_ids(model.tokenizer, prompt))  # type: ignore[arg-type]
+    start, width = len(ids), request.max_tokens
+    options = {"chat": ids, "tokens": width} if width else {}
+    ends = chat_format(model.tokenizer).ends
+    return Task(options, start, start, start + width, ids, ids, start, ends, alone=True)
 
 
 def _gap(model: Model, request: Completing, sampling: SamplingParams, prompt: Prompt) -> Task:
@@ -169,4 +183,4 @@ def _gap(model: Model, request: Completing, sampling: SamplingParams, prompt: Pr
     start, spaced = len(first) + gap, tokenizer.leading_space and prompt.endswith(" ")
     options = {"fill": text} if width else {}
     given, count = [*first, *ids[:gap]], len(ids) - width
-    return Task(options, len(first), start, start + width, given, ids[:gap], count, False, spaced)
+    return Task(options, len(first), start, start + width, given, ids[:gap], count, (), spaced)

@@ -1,14 +1,14 @@
 """Streams completions from left to right, in pieces of text, up to a stop phrase."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from unmask.generation.answers.growing_text import GrowingText, settled_tokens
 from unmask.generation.sampler_spec import choose_sampler
 from unmask.generation.sampling_params import SamplingParams
 from unmask.model import Model
 from unmask.randomness import row_seeds
-from unmask.samplers.core.canvas import Frame
 from unmask.serve.limits import ServerLimits
 from unmask.serve.openai.completion_task import (
     Task,
@@ -19,8 +19,6 @@ from unmask.serve.openai.completion_task import (
 )
 from unmask.serve.openai.token_logprobs import log_probabilities, mean_log_probability
 from unmask.serve.schemas import Completing
-
-BROKEN = "\ufffd"  # decoded from an incomplete character at the end of a text
 
 
 @dataclass
@@ -37,10 +35,10 @@ class Piece:
 
 
 def completion_pieces(
-    model: Model, request: Completing, settings: ServerLimits, seed: int
+    model: Model, request: Completing, settings: ServerLimits, seed: int, chat: bool = False
 ) -> Iterator[Piece]:
     """The pieces of all texts, prompt by prompt;
-    a token is sent once it and all before it are settled.
+    a token is sent once it and all before it are settled. With `chat`, the prompts are chats.
     """
     check_request(request, settings)
     options = request.options(seed) | {"n": request.drawn}
@@ -49,7 +47,8 @@ def completion_pieces(
         sampling = replace(sampling, ending="free")  # OpenAI's clients expect max_tokens tokens
     check_sampler(model, sampling, settings)
     tasks = [
-        completion_task(model, request, sampling, prompt, settings) for prompt in request.prompts
+        completion_task(model, request, sampling, prompt, settings, chat)
+        for prompt in request.prompts
     ]
     seeds = row_seeds(seed, len(tasks) * request.drawn)  # equal prompts get different texts
     for number, task in enumerate(tasks):
@@ -65,8 +64,15 @@ def _pieces(
     prompt = request.prompts[first // request.n]
     shown = prompt if isinstance(prompt, str) else model.tokenizer.decode(prompt)
     echo = shown if request.echo else ""
-    ends = request.text_schema is not None
-    texts = [_Text(model, task, request.stops, echo, ends) for _ in range(request.drawn)]
+    given = None if task.alone else task.given[: task.start]
+    whole = request.text_schema is not None
+    tokenizer, stops = model.tokenizer, request.stops
+
+    def new_text() -> GrowingText:
+        return GrowingText(tokenizer, task.ends, stops, given, task.spaced, echo, whole)
+
+    texts = [new_text() for _ in range(request.drawn)]
+    span, mask_id = slice(task.start, task.stop), tokenizer.vocabulary.mask_id
     seeds = row_seeds(sampling.seed, request.drawn)
     last = [task.given] * request.drawn
     if task.options:
@@ -77,15 +83,17 @@ def _pieces(
             last = frame.tokens.tolist()
             if trimmed:
                 continue
+            revises = sampler.unwrapped().revises
             for index, ready in enumerate(
-                _settled(model, task, frame, sampler.unwrapped().revises)
+                settled_tokens(frame, task.start, task.stop, mask_id, revises)
             ):
-                if (more := texts[index].new_text(last[index], ready)) and not request.ranked:
+                more = texts[index].more(last[index][span], ready)
+                if more and not request.ranked:
                     yield Piece(first + index, more)
             if all(text.finish for text in texts):
                 break
         frames.close()  # type: ignore[attr-defined]
-    rests = [text.rest(ids) for text, ids in zip(texts, last, strict=True)]
+    rests = [text.rest(ids[span]) for text, ids in zip(texts, last, strict=True)]
     kept = list(range(request.drawn))
     if request.ranked:
         rests = [text.sent for text in texts]
@@ -104,92 +112,3 @@ def _pieces(
             task.prompt_tokens if index == 0 else 0,
             logprobs,
         )
-
-
-def _settled(model: Model, task: Task, frame: Frame, revises: bool) -> list[int]:
-    """The number of tokens of each completion before the first one that a later step may change."""
-    settled = frame.settled
-    if settled is None:
-        settled = frame.tokens != model.tokenizer.vocabulary.mask_id
-        if revises:
-            settled = settled.zero_()
-    return settled[:, task.start : task.stop].long().cumprod(1).sum(1).tolist()
-
-
-@dataclass
-class _Text:
-    """A text during generation: the part sent so far and the finish reason."""
-
-    model: Model
-    task: Task
-    stops: list[str]
-    echo: str
-    whole: bool  # True if a constraint makes the text complete, also without EOS
-    sent: str = ""
-    finish: str = ""
-    tokens: int = 0
-    ids: list[int] = field(default_factory=list)  # tokens of the completion, up to a stop
-    _read: int = -1  # settled tokens at the last call of `new_text`
-
-    def new_text(self, ids: list[int], ready: int) -> str:
-        """The new part of the text, from its first `ready` tokens, which no longer change."""
-        if self.finish or ready == self._read:
-            return ""
-        self._read = ready
-        return self._send(ids, ready, last=False)
-
-    def rest(self, ids: list[int]) -> str:
-        """The rest of the text."""
-        if self.finish:
-            return ""
-        more = self._send(ids, self.task.stop - self.task.start, last=True)
-        self.finish = self.finish or ("stop" if self.whole else "length")
-        return more
-
-    def _send(self, ids: list[int], ready: int, last: bool) -> str:
-        """The unsent part of the first `ready` tokens; sets the finish reason at EOS or a stop."""
-        start, tokenizer = self.task.start, self.model.tokenizer
-        completion = ids[start : start + ready]
-        eos = tokenizer.vocabulary.eos_id
-        complete = self.task.ends and eos in completion
-        if complete and eos is not None:
-            completion = completion[: completion.index(eos)]
-        text = self._text(ids[:start], completion)
-        found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
-        self.tokens, self.ids = len(completion), completion
-        if found:
-            text = text[: min(found)]
-            while self.ids and len(self._text(ids[:start], self.ids[:-1])) >= len(text):
-                self.ids = self.ids[:-1]  # tokens behind the stop are no part of the text
-        if found or complete:
-            self.finish = "stop"
-        elif not last:
-            text = self._settled(text)
-        text = self.echo + text
-        more, self.sent = text[len(self.sent) :], max(text, self.sent, key=len)
-        return more
-
-    def _text(self, before: list[int], completion: list[int]) -> str:
-        """The text of the completion, decoded with its prompt,
-        on which its first spaces can depend.
-        """
-        tokenizer = self.model.tokenizer
-        if self.model.conditional:
-            return tokenizer.decode(completion)
-        given, whole = tokenizer.decode(before), tokenizer.decode(before + completion)
-        text = whole[len(given) :] if whole.startswith(given) else tokenizer.decode(completion)
-        return text.removeprefix(" ") if self.task.spaced else text
-
-    def _settled(self, text: str) -> str:
-        """The text without an incomplete character or the possible start of a stop phrase."""
-        text = text.rstrip(BROKEN)
-        longest = max(map(len, self.stops), default=1)
-        held = next(
-            (
-                n
-                for n in range(min(longest - 1, len(text)), 0, -1)
-                if any(stop.startswith(text[-n:]) for stop in self.stops)
-            ),
-            0,
-        )
-        return text[: len(text) - held]

@@ -1,0 +1,1 @@
+"""Answers of chats, and texts that grow from left to right."""
