@@ -9,7 +9,6 @@ from drafts import counts, sample, smooth
 from equations import mean_to_score
 from kit import (
     Language,
-    Scores,
     alphas,
     finished,
     p_value,
@@ -45,16 +44,6 @@ def at_scale(scale: float, steps: int) -> torch.Tensor:
 def test_scores_of_another_scale_reveal_at_another_rate(scale):
     found = sample(LANGUAGE, Analytic(3), SEEDS, scale=scale)
     assert p_value(found, at_scale(scale, 3)) > RARELY
-
-
-def test_a_tenth_less_score_reveals_a_tenth_less():
-    noise, rows = schedule("loglinear"), 5000
-    canvas = Canvas(torch.full((rows, 3), LANGUAGE.size), LANGUAGE.size)
-    task = SamplingTask(list(range(rows)), noise)
-    frame = next(Analytic(3).generate(Scores(LANGUAGE, noise, 0.9), canvas, task))
-    chance = 0.9 / 3
-    error = (chance * (1 - chance) / (3 * rows)) ** 0.5
-    assert abs(float(frame.changed.double().mean()) - chance) < 3 * error
 
 
 def test_the_test_detects_another_scale_of_the_scores():

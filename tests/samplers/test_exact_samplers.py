@@ -8,7 +8,6 @@ from kit import Language, p_value, reverse_process
 
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.samplers.core.time_grid import grid_times
-from unmask.samplers.left_to_right import LeftToRight
 from unmask.samplers.sampler import SAMPLERS
 
 LANGUAGE = Language.random()
@@ -73,10 +72,6 @@ def test_a_row_depends_on_its_own_seed_alone(which, batch, start):
 
 def test_the_test_detects_that_one_step_is_far_from_the_language():
     assert p_value(sample(LANGUAGE, build("ancestral", steps=1), SEEDS), LANGUAGE.table) < 1e-12
-
-
-def test_left_to_right_is_the_chain_rule():
-    assert p_value(sample(LANGUAGE, LeftToRight(), SEEDS), LANGUAGE.table) > RARELY
 
 
 def test_many_steps_converge_to_the_language():
