@@ -97,6 +97,12 @@ def as_trained(request: Request, run: str) -> RunConfig | None:
     return read_run(folder).config if folder.is_dir() else None
 
 
+def measured(asked: dict, name: str) -> Point:
+    """The stored bound of a run."""
+    folder = asked["runs"] / name
+    return Measuring(folder, read_run(folder).config, None).bound()
+
+
 # Runs
 
 
@@ -160,10 +166,7 @@ def test_a_row_has_the_figures_of_its_runs(table1, asked):
         assert line.paper == PUBLISHED["table1"].figures[line.row]
         names = MDLM if line.row == "mdlm" else [line.row]
         assert line.runs == tuple(str(asked["runs"] / name) for name in names)
-        kept = [
-            Measuring(asked["runs"] / name, read_run(asked["runs"] / name).config, None).bound()
-            for name in names
-        ]
+        kept = [measured(asked, name) for name in names]
         assert all(point.draws == (1 if line.row == "ar" else 2) for point in kept)
         assert math.log(line.ours) == pytest.approx(sum(p.nats for p in kept) / len(kept))
         assert line.certificate == ("exact" if line.row == "ar" else "upper")
@@ -207,8 +210,9 @@ def test_training_and_measurements_are_not_repeated(table1, asked, monkeypatch):
 
 def test_an_unfinished_run_resumes(table1, asked, tmp_path, monkeypatch):
     """The run is stopped after three of six steps."""
+    said: list[str] = []
     runs = tmp_path / "runs"
-    request = Request("table8", **asked | {"runs": runs, "only": ["mdlm"]})
+    mine = asked | {"runs": runs, "only": ["mdlm"], "say": said.append}
 
     class Killed(Exception):
         pass
@@ -220,20 +224,11 @@ def test_an_unfinished_run_resumes(table1, asked, tmp_path, monkeypatch):
         patch.setattr("unmask.training.trainer.Trainer._log", kill)
         overrides = [*asked["overrides"], ("training.log_every", "5")]
         with pytest.raises(Killed):
-            reproduce(
-                Request(
-                    "table8", **asked | {"runs": runs, "only": ["mdlm"], "overrides": overrides}
-                )
-            )
+            reproduce(Request("table8", **mine | {"overrides": overrides}))
     assert (runs / "mdlm" / "checkpoints" / "step-00000003").is_dir()
     assert not (runs / "mdlm" / "model").exists()
-    said: list[str] = []
-    resumed = reproduce(
-        Request("table8", **asked | {"runs": runs, "only": ["mdlm"], "say": said.append})
-    )
+    (line,) = reproduce(Request("table8", **mine)).lines
     assert any("resuming" in line and "at step 3" in line for line in said)
-    assert request.rows == ["mdlm"]
-    (line,) = resumed.lines
     mdlm = next(run for run in table1.runs if run.name == "mdlm")
     straight = Measuring(mdlm.folder, mdlm.config, Budget(4, 2), "cpu").bound()
     assert line.facts["nats"] == straight.nats
@@ -387,7 +382,7 @@ def test_table_8_counts_the_seeds_of_table_1(table1, asked, monkeypatch):
     ]
     assert seed_deviation(request) == (table1.lines[1].facts["seed_deviation"], 1.0)
     nats = {"mdlm": 3.0, "d3pm": 3.02, "mdlm-seed-1": 3.001}
-    point = Measuring(asked["runs"] / "ar", read_run(asked["runs"] / "ar").config, None).bound()
+    point = measured(asked, "ar")
     monkeypatch.setattr(Measuring, "bound", lambda self: replace(point, nats=nats[self.run.name]))
     assert reproduce(request).agreement[0].agrees == ["mdlm < d3pm"]
     nats["mdlm-seed-1"] = 3.01  # the difference of seeds is as large
@@ -453,10 +448,7 @@ def test_figures_keep_their_degrees_of_freedom(table1, asked):
     by_row = {line.row: line for line in table1.lines}
     assert by_row["ar"].freedom == math.inf
     assert 1 <= by_row["sedd"].freedom < 2  # two draws of one block
-    assert (
-        Measuring(asked["runs"] / "ar", read_run(asked["runs"] / "ar").config, None).bound().freedom
-        == math.inf
-    )
+    assert measured(asked, "ar").freedom == math.inf
     steps = reproduce(Request("table11", **asked)).lines
     assert steps[-2].freedom == 1
 
@@ -470,10 +462,7 @@ def test_the_spread_of_seeds_is_their_standard_deviation(table1):
 
 def test_seeds_with_the_same_noise_have_correlated_errors(table1, asked):
     """A second seed with the same draws of the same rows does not reduce the noise of the mean."""
-    bounds = [
-        Measuring(asked["runs"] / name, read_run(asked["runs"] / name).config, None).bound()
-        for name in MDLM
-    ]
+    bounds = [measured(asked, name) for name in MDLM]
     line = table1.lines[1]
     assert line.facts["nats_error"] == pytest.approx(fmean(bound.error for bound in bounds))
     assert line.error == pytest.approx(line.ours * line.facts["nats_error"])
@@ -492,31 +481,36 @@ def test_the_papers_figures_are_consistent():
 # The command
 
 
-def test_the_command_prints_the_papers_figures_too(table1, asked, capsys, monkeypatch):
+@pytest.fixture
+def command(table1, asked, capsys, monkeypatch):
+    """Prints Table 1 of some rows, from the finished runs."""
     monkeypatch.setattr(Request, "config", as_trained)
-    argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "sedd"]
-    argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
-    assert main(argv) == 0
-    out = capsys.readouterr().out
+    argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--data", asked["data"]]
+    argv += ["--rows", "4", "--draws", "2", "--device", "cpu"]
+
+    def run(*options: str) -> str:
+        assert main([*argv, *options]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_command_prints_the_papers_figures_too(command, table1):
+    out = command("--only", "ar", "sedd")
     assert "22.32" in out
     assert "≤ 32.79" in out
     assert "27.04" not in out
     assert f"{table1.lines[0].ours:.4f}" in out
     assert "backbone.time_conditioning" in out
     assert any(line.startswith(("agrees: ", "differs: ", "open: ")) for line in out.splitlines())
-    assert main([*argv, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(command("--only", "ar", "sedd", "--json"))
     assert [line["row"] for line in found["lines"]] == ["ar", "sedd"]
     assert found["lines"][0]["ours"] == table1.lines[0].ours
     assert len(found["agreement"]) == 1
 
 
-def test_the_command_prints_each_seed_and_signs_bounds(table1, asked, capsys, monkeypatch):
-    monkeypatch.setattr(Request, "config", as_trained)
-    argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "mdlm"]
-    argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
-    assert main(argv) == 0
-    out = capsys.readouterr().out
+def test_the_command_prints_each_seed_and_signs_bounds(command, table1):
+    out = command("--only", "ar", "mdlm")
     exact, mean = table1.lines[:2]
     assert f"≤ {mean.facts['nats']:.4f} ± ?" in out  # two draws do not determine the error
     assert f"≤ {exact.facts['nats']:.4f}" not in out
@@ -524,22 +518,18 @@ def test_the_command_prints_each_seed_and_signs_bounds(table1, asked, capsys, mo
         assert f"{mean.facts[f'nats_{name}']:.4f}" in out
 
 
-def test_an_infinite_bound_is_printed(table1, asked, capsys, monkeypatch):
+def test_an_infinite_bound_is_printed(command, monkeypatch):
     kept = Measuring.bound
 
     def far(self: Measuring):
         return replace(kept(self), nats=1e4)
 
     monkeypatch.setattr(Measuring, "bound", far)
-    monkeypatch.setattr(Request, "config", as_trained)
-    argv = ["reproduce", "table1", "--runs", str(asked["runs"]), "--only", "ar", "sedd"]
-    argv += ["--rows", "4", "--draws", "2", "--device", "cpu", "--data", asked["data"]]
-    assert main(argv) == 0
-    out = capsys.readouterr().out
+    out = command("--only", "ar", "sedd")
     assert "≤ ∞" in out
     assert "open: ar < sedd (error unknown)" in out
-    assert main([*argv, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    out = command("--only", "ar", "sedd", "--json")
+    found = json.loads(out, parse_constant=pytest.fail)
     assert [line["ours"] for line in found["lines"]] == [None, None]
 
 
