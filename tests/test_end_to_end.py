@@ -115,23 +115,28 @@ def assert_same_bits(run: Path, other: Path) -> None:
     assert (run / "samples.jsonl").read_bytes() == (other / "samples.jsonl").read_bytes()
 
 
-def test_a_run_interrupted_and_killed_at_random_steps_ends_with_the_same_bits(command, straight):
-    seed = random.randrange(10**6)
+# kills are also in tests/training/test_resume.py
+@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_run_interrupted_and_killed_at_random_steps_ends_with_the_same_bits(
+    command, straight, kill
+):
+    seed, run = random.randrange(10**6), f"disturbed-{kill}"
     print(f"seed {seed}")  # pytest shows it if the test fails
     chance = random.Random(seed)
-    assert_ctrl_c_says_how_to_resume(command, "killed", chance.randrange(1, 12))
-    step = chance.randrange(16, 30)
-    process = command.start("killed")
-    command.wait_for("killed", step, process)
-    time.sleep(chance.uniform(0, 0.03))  # at any moment of a step, a validation or a save
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, f"ended before it was killed at step {step}"
-    process.communicate()
-    process = command.start("killed")
+    assert_ctrl_c_says_how_to_resume(command, run, chance.randrange(1, 12))
+    if kill:
+        step = chance.randrange(16, 30)
+        process = command.start(run)
+        command.wait_for(run, step, process)
+        time.sleep(chance.uniform(0, 0.03))  # at any moment of a step, a validation or a save
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, f"ended before it was killed at step {step}"
+        process.communicate()
+    process = command.start(run)
     said, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
     assert "resuming" in said
-    assert_same_bits(command.folder / "killed", straight)
+    assert_same_bits(command.folder / run, straight)
 
 
 def assert_ctrl_c_says_how_to_resume(command: Command, run: str, step: int) -> None:

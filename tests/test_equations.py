@@ -112,7 +112,7 @@ def trained_and_sampled(method: str, options: dict[str, str], samplers: list[str
 
 
 TINY = {
-    "data.train": "builtin:pydoc",
+    "data.train": str(Path(__file__).parents[1] / "examples" / "moon.txt"),
     "data.length": "16",
     "data.tokenizer.kind": "bytes",
     "backbone.width": "8",
