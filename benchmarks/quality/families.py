@@ -117,6 +117,8 @@ CASES = (
         "sdar",
         {"confidence_threshold": 0.2},
     ),
+    Case("llada2_moe", "threshold", 40, 56, _even(",threshold=0.2"), "llada2", {"threshold": 0.2}),
+    Case("llada2_moe", "8 steps", 32, 64, _even(",steps=8"), "llada2", {"steps": 8}),
     Case("Fast_dLLM_Qwen", "one token a step", 40, 56, _fast(1), "fast_dllm_v2", {"threshold": 1}),
     Case("Fast_dLLM_Qwen", "threshold", 64, 64, _fast(0.2), "fast_dllm_v2", {"threshold": 0.2}),
 )

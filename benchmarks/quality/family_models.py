@@ -22,6 +22,14 @@ _POSITIVE, _FAR = (
     3.0,
     -8.0,
 )  # of the first value of an embedding, and its weight in the logits of special tokens
+# of weights by a part of their names; 1.5 for others. Attention then differs by position
+_SCALES = {
+    "q_proj": 2.5,
+    "k_proj": 2.5,
+    "query_key": 4.0,
+    "attention.dense": 4.0,
+    "gate.weight": 4.0,
+}
 _COMMON = {
     "hidden_size": WIDTH,
     "num_hidden_layers": DEPTH,
@@ -80,6 +88,35 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "Dream": {**_QWEN2, "architectures": ["DreamModel"]},
     "sdar": {**_QWEN3, "architectures": ["SDARForCausalLM"], "block_size": 4},
+    "llada2_moe": {
+        **_COMMON,
+        "architectures": ["LLaDA2MoeModelLM"],
+        "head_dim": HEAD_WIDTH,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": 3,
+        "num_shared_experts": 1,
+        "n_group": 4,
+        "topk_group": 2,
+        "moe_intermediate_size": EXPERT_INNER,
+        "first_k_dense_replace": 1,
+        "partial_rotary_factor": 0.5,
+        "routed_scaling_factor": 2.5,
+        "use_qk_norm": True,
+        "use_bias": False,
+        "use_qkv_bias": False,
+        "mask_token_id": MASK,
+    },
+    "sdar_moe": {
+        **_QWEN3,
+        "architectures": ["SDARMoeForCausalLM"],
+        "block_size": 4,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": EXPERT_INNER,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
     "Fast_dLLM_Qwen": {**_QWEN2, "architectures": ["Fast_dLLM_QwenForCausalLM"], "bd_size": 32},
 }
 
@@ -90,9 +127,7 @@ def weights(kind: str) -> dict[str, torch.Tensor]:
     for name, shape in _SHAPES[kind]():
         draws = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(shape)
         gain = "norm" in name or "ln_f" in name
-        sharp = (
-            2.5 if "q_proj" in name or "k_proj" in name else 1.5
-        )  # attention that differs by position
+        sharp = next((size for part, size in _SCALES.items() if part in name), 1.5)
         values = 1 + 0.2 * draws if gain else sharp / shape[-1] ** 0.5 * draws
         found[name] = torch.from_numpy(values).float()
     table, *outs, head = _marked(kind)
@@ -170,7 +205,41 @@ def _mlp(where: str, width: int, inner: int) -> Shapes:
     yield f"{where}.down_proj.weight", (width, inner)
 
 
+def _llada2() -> Shapes:
+    for name, shape in _qwen(WIDTH, bias=False, norms=True):
+        if name.endswith(("k_proj.weight", "v_proj.weight")) or "layers.1.mlp" in name:
+            continue
+        for there, here in _LLADA2.items():
+            name = name.replace(there, here)
+        rows = (HEADS + 4) * HEAD_WIDTH if "query_key_value" in name else shape[0]
+        yield name, (rows, *shape[1:])
+    yield "model.layers.1.mlp.gate.expert_bias", (EXPERTS,)
+    yield from _mlp("model.layers.1.mlp.shared_experts", WIDTH, EXPERT_INNER)
+    yield from _experts("model.layers.1.mlp")
+
+
+def _sdar_moe() -> Shapes:
+    yield from (one for one in _qwen(WIDTH, bias=False, norms=True) if ".mlp." not in one[0])
+    for layer in range(DEPTH):
+        yield from _experts(f"model.layers.{layer}.mlp")
+
+
+def _experts(where: str) -> Shapes:
+    yield f"{where}.gate.weight", (EXPERTS, WIDTH)
+    for number in range(EXPERTS):
+        yield from _mlp(f"{where}.experts.{number}", WIDTH, EXPERT_INNER)
+
+
+_LLADA2 = {
+    "embed_tokens": "word_embeddings",
+    "self_attn.q_proj": "attention.query_key_value",
+    "self_attn.o_proj": "attention.dense",
+    "self_attn.q_norm": "attention.query_layernorm",
+    "self_attn.k_norm": "attention.key_layernorm",
+}
 _SHAPES = {
+    "llada2_moe": _llada2,
+    "sdar_moe": _sdar_moe,
     "llada": _llada,
     "Dream": lambda: _qwen(HEADS * HEAD_WIDTH, bias=True, norms=False),
     "sdar": lambda: _qwen(WIDTH, bias=False, norms=True),
@@ -183,4 +252,6 @@ def _marked(kind: str) -> tuple[str, ...]:
     if kind == "llada":
         top = "model.transformer"
         return f"{top}.wte.weight", "attn_out.weight", "ff_out.weight", f"{top}.ff_out.weight"
+    if kind == "llada2_moe":
+        return "model.word_embeddings.weight", "dense.weight", "down_proj.weight", "lm_head.weight"
     return "model.embed_tokens.weight", "o_proj.weight", "down_proj.weight", "lm_head.weight"

@@ -26,12 +26,19 @@ FOLDERS = {  # of the networks: project/folder
     "llada": "dllm/dllm/pipelines/llada/models",
     "Dream": "dllm/dllm/pipelines/dream/models",
     "sdar": "SDAR/training/model/SDAR-4B-Chat",
+    "llada2_moe": "dllm/dllm/pipelines/llada2/models",
     "Fast_dLLM_Qwen": "DualDiffusion/FastDLLM_inferencing/Fast_dLLM_v2_7B",
 }
 CLASSES = {  # module, class, module and class of the configuration
     "llada": ("modeling_llada", "LLaDAModelLM", "configuration_llada", "LLaDAConfig"),
     "Dream": ("modeling_dream", "DreamModel", "configuration_dream", "DreamConfig"),
     "sdar": ("modeling_sdar", "SDARForCausalLM", "configuration_sdar", "SDARConfig"),
+    "llada2_moe": (
+        "modeling_llada2_moe",
+        "LLaDA2MoeModelLM",
+        "configuration_llada2_moe",
+        "LLaDA2MoeConfig",
+    ),
     "Fast_dLLM_Qwen": (
         "modeling",
         "Fast_dLLM_QwenForCausalLM",
@@ -93,6 +100,12 @@ def logits(network: Any, family: str, x: Tensor) -> Tensor:
         number = torch.arange(x.shape[1]) // network.config.block_size
         allowed = (number <= number[:, None]).float()[None]  # of one row
         found = torch.cat([network(row[None], attention_mask=allowed).logits for row in x])
+    elif family == "llada2_moe":
+        number = torch.arange(x.shape[1]) // 32
+        hidden = torch.zeros(x.shape[1], x.shape[1]).masked_fill(
+            number > number[:, None], -torch.inf
+        )
+        found = network(x, attention_mask=hidden.expand(len(x), 1, -1, -1)).logits
     else:
         found = network(x).logits
     shifted = family in ("Dream", "Fast_dLLM_Qwen")
@@ -154,6 +167,18 @@ def _sdar(reference: Path, network: Any, x: Tensor, case: Any) -> Tensor:
         torch.multinomial = draw
 
 
+def _llada2(reference: Path, network: Any, x: Tensor, case: Any) -> Tensor:
+    settings = {"gen_length": case.new, "mask_id": MASK, "eos_id": 1, **case.settings}
+    forward = type(network).forward
+
+    def in_fp32(x: Tensor, attention_mask: Tensor, **others: Any) -> Any:  # the mask is of bf16
+        return forward(network, x, attention_mask=attention_mask.float(), **others)
+
+    network.forward = in_fp32
+    texts = [torch.cat([row, network.generate(row[None], **settings)[0]]) for row in x]
+    return torch.stack(texts)
+
+
 def _fast_dllm_v2(reference: Path, network: Any, x: Tensor, case: Any) -> Tensor:
     length, whole = x.shape[1] + case.new, -(-case.new // 32) * 32
     settings = {"max_new_tokens": whole, "mask_id": MASK, "stop_token": 1, **case.settings}
@@ -165,6 +190,7 @@ GENERATE: dict[str, Callable[[Path, Any, Tensor, Any], Tensor]] = {
     "fast_dllm": _fast_dllm,
     "dream": _dream,
     "sdar": _sdar,
+    "llada2": _llada2,
     "fast_dllm_v2": _fast_dllm_v2,
 }
 

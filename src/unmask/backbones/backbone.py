@@ -39,6 +39,7 @@ class Backbone(InferenceWeights, ABC):
     embedding: nn.Module  # token ids -> features
     head: nn.Linear  # features -> logits
     time_conditioning: bool = False
+    static: bool = True  # False: shapes inside depend on values, so no CUDA graph holds the network
     longest: int | None = None  # most tokens of a row if positions are learned; None: no limit
     longest_source: int | None = None  # most tokens of a source with BOS and EOS; None: no limit
     longest_target: int | None = None  # most tokens of a target with its EOS; None: no limit

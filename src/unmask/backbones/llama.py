@@ -12,6 +12,7 @@ from unmask.backbones.backbone import BACKBONES, Backbone
 from unmask.backbones.causal import Causal
 from unmask.backbones.layers.attention import AttentionInputs, Features
 from unmask.backbones.layers.dropout import Keys
+from unmask.backbones.layers.experts import ROUTERS, Experts, Routing
 from unmask.backbones.layers.ops import taken
 from unmask.backbones.layers.packed_batch import PackedBatch
 from unmask.backbones.layers.rotary import SCALINGS, Rotary
@@ -57,6 +58,18 @@ class Llama(Causal):
         slow: float = option(1.0, gt=0)
         fast: float = option(32.0, gt=0)
         attention_factor: float = option(1.0, gt=0)  # of cos and sin (yarn)
+        rotary_width: int = option(0, ge=0)  # rotated values of a head, from the first; 0: all
+        experts: int = option(0, ge=0, le=2**12)  # in place of the MLP; 0: none
+        active_experts: int = option(1, ge=1)  # experts of a token
+        expert_inner: int = option(0, ge=0)  # hidden values of an expert
+        shared_inner: int = option(0, ge=0)  # of one more expert, for all tokens; 0: none
+        dense_layers: int = option(0, ge=0)  # first layers, which have an MLP
+        router: str = option("softmax", among=ROUTERS)  # scores of the experts
+        expert_bias: bool = False  # biases of the experts count in their choice
+        expert_groups: int = option(1, ge=1)  # experts are chosen from the best groups
+        active_groups: int = option(1, ge=1)
+        expert_norm: bool = True  # the weights of a token's experts sum to expert_scale
+        expert_scale: float = option(1.0, gt=0)
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -68,6 +81,24 @@ class Llama(Causal):
                 )
             if self.fast <= self.slow:
                 raise UnmaskError(f"fast must be above slow ({self.slow}), not {self.fast}")
+            if self.experts:
+                self._check_experts()
+
+        def _check_experts(self) -> None:
+            if not self.expert_inner:
+                raise UnmaskError("experts need hidden values: set expert_inner")
+            group = self.experts // self.expert_groups
+            grouped = self.expert_groups > 1
+            if self.experts % self.expert_groups or (grouped and group < 2):
+                raise UnmaskError(
+                    f"{self.experts} experts have no {self.expert_groups} groups of equal size, 2 or more"
+                )
+            if self.active_groups > self.expert_groups:
+                raise UnmaskError(f"active_groups must be {self.expert_groups} at most")
+            if self.active_experts > group * self.active_groups:
+                raise UnmaskError(
+                    f"active_experts must be {group * self.active_groups} at most, not {self.active_experts}"
+                )
 
         def check_heads(self) -> None:
             if not self.head_width:
@@ -83,22 +114,40 @@ class Llama(Causal):
         @cached_property
         def rotary(self) -> Rotary:
             """The rotary positions of a head, with their scaling."""
-            width = self.head_width or self.width // self.heads
+            width = self.rotary_width or self.head_width or self.width // self.heads
             numbers = (self.factor, self.trained, self.slow, self.fast, self.attention_factor)
             return Rotary(width, self.theta, self.scaling, *numbers)
 
-        def block(self) -> dict[str, Any]:
-            """The arguments of a block."""
+        @property
+        def routing(self) -> Routing:
+            """The choice of experts."""
+            return Routing(
+                self.experts,
+                self.active_experts,
+                self.router,
+                self.expert_groups,
+                self.active_groups,
+                self.expert_bias,
+                self.expert_norm,
+                self.expert_scale,
+            )
+
+        def block(self, layer: int) -> dict[str, Any]:
+            """The arguments of the block of a layer."""
             names = ("width", "heads", "dropout", "qk_norm", "inner", "kv_heads", "head_width")
             form = {"norm": "rms", "mlp": "swiglu", "eps": self.epsilon, "mlp_bias": False}
             form |= {"bias": self.qkv_bias, "gains": self.qk_norm}
+            if self.experts and layer >= self.dense_layers:
+                inner, shared = self.expert_inner, self.shared_inner
+                form["experts"] = Experts(self.width, inner, shared, self.routing)
             return {name: getattr(self, name) for name in names} | form
 
     def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
         Backbone.__init__(self, config, vocabulary)
+        self.static = not config.experts
         self.causal, self.longest = config.causal, config.positions or None
         self.embedding = nn.Embedding(vocabulary.size, config.width)
-        self.blocks = nn.ModuleList(Block(**config.block()) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(Block(**config.block(layer)) for layer in range(config.depth))
         self.norm = nn.RMSNorm(config.width, config.epsilon)
         self.head = nn.Linear(config.width, vocabulary.size, bias=False)
         self.apply(_init_weights)
@@ -158,3 +207,5 @@ def _init_weights(module: nn.Module) -> None:
         nn.init.normal_(module.weight, std=_STD)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+    if isinstance(module, Experts):
+        module.initialize(_STD)

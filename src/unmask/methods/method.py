@@ -320,7 +320,7 @@ class Method(nn.Module, ABC):
         if compile:
             compile_backbone(self.backbone)
         fixed = self.device.type == "cuda" or (compile and self.device.type == "cpu")
-        self.serving = Serving(dtype, fixed)
+        self.serving = Serving(dtype, fixed and self.backbone.static)
 
     def clean_inputs(self, x: Tokens) -> Tensor:
         """The network's inputs for tokens without noise.

@@ -25,9 +25,14 @@ class Rotation(NamedTuple):
     sin: Tensor
 
     def __call__(self, x: Float[Tensor, "rows length heads width"]) -> Tensor:
-        """Rotates queries or keys, in float32 or float64;
-        element i of a head pairs with i + width / 2.
+        """Rotates queries or keys, in float32 or float64; element i pairs with i + width / 2.
+
+        Of wider heads only the first elements are rotated.
         """
+        width = 2 * self.cos.shape[-1]
+        if width < x.shape[-1]:
+            rotated, rest = x.split([width, x.shape[-1] - width], -1)
+            return torch.cat([self(rotated), rest], -1)
         a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
         cos, sin = self.cos[..., None, :], self.sin[..., None, :]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)

@@ -165,6 +165,7 @@ class Block(InferenceWeights):
         eps: float = EPS,  # of RMS norms
         inner: int = 0,  # hidden values of the MLP; 0: about 8 width^2 weights
         mlp_bias: bool = True,
+        experts: nn.Module | None = None,  # in place of the MLP
         **heads_form: Any,  # further arguments of `Attention`
     ) -> None:
         super().__init__()
@@ -172,7 +173,7 @@ class Block(InferenceWeights):
         self.attention_norm = NORMS[norm](width, eps=eps)
         self.attention = Attention(width, heads, **heads_form)
         self.mlp_norm = NORMS[norm](width, eps=eps)
-        self.mlp = _mlp(width, mlp, inner, mlp_bias)
+        self.mlp = experts or _mlp(width, mlp, inner, mlp_bias)
         # queries count as one matrix for each group of heads, of the size of the keys' matrix
         stacked = self.attention.heads // self.attention.kv_heads + 2
         self.matrices = MATRICES | {"attention.qkv": stacked, "mlp.0": 1 if mlp == "gelu" else 2}
@@ -184,6 +185,7 @@ class Block(InferenceWeights):
             for bias in self.modulation.bias.detach().chunk(6)[2::3]:
                 bias.fill_(gate)
         if zero_out:
+            assert isinstance(self.mlp, nn.Sequential)
             for parameter in (self.attention.out.weight, *self.mlp[2].parameters()):
                 nn.init.zeros_(parameter)
 
@@ -291,7 +293,9 @@ class Block(InferenceWeights):
         With one matrix for all three, the values would be a view of a tensor that keeps the
         unrotated queries and keys in memory.
         """
-        attention, up, down = self.attention, self.mlp[0], self.mlp[2]
+        attention, mlp = self.attention, self.mlp
+        assert isinstance(mlp, nn.Sequential)
+        up, down = mlp[0], mlp[2]
         assert isinstance(up, nn.Linear) and isinstance(down, nn.Linear)
         qkv = attention.qkv.weight.split(attention.sections)
         bias: Any = attention.qkv.bias

@@ -25,7 +25,7 @@ from unmask.runtime.host_memory import check_memory
 
 @FORMATS.register("decoder")
 class DecoderFormat(ForeignFormat):
-    """Llama, Mistral, Qwen2, Qwen3, LLaDA, Dream and adapted decoders of dLLM, in their own layouts."""
+    """Llama, Mistral, Qwen2, Qwen3, LLaDA, LLaDA2, Dream, SDAR and others, in their own layouts."""
 
     model_types = tuple(LAYOUTS)
     parts = staticmethod(read_decoder)

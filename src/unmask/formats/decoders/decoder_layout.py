@@ -74,6 +74,29 @@ NAMES = _names(
         "mlp.2.weight": ("mlp.down_proj.weight",),
     },
 )
+# parameters of layers with experts; {expert} is the number of an expert
+EXPERT_NAMES: Names = {
+    "router.weight": ("gate.weight",),
+    "bias": ("gate.expert_bias",),
+    "up": ("experts.{expert}.gate_proj.weight", "experts.{expert}.up_proj.weight"),
+    "down": ("experts.{expert}.down_proj.weight",),
+    "shared.0.weight": ("shared_experts.gate_proj.weight", "shared_experts.up_proj.weight"),
+    "shared.2.weight": ("shared_experts.down_proj.weight",),
+}
+_LLADA2_NAMES = _names(
+    ("model.word_embeddings", "model.norm", "lm_head"),
+    "model.layers",
+    {
+        "attention_norm.weight": ("input_layernorm.weight",),
+        "attention.qkv.weight": ("attention.query_key_value.weight",),
+        "attention.query_gain": ("attention.query_layernorm.weight",),
+        "attention.key_gain": ("attention.key_layernorm.weight",),
+        "attention.out.weight": ("attention.dense.weight",),
+        "mlp_norm.weight": ("post_attention_layernorm.weight",),
+        "mlp.0.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
+        "mlp.2.weight": ("mlp.down_proj.weight",),
+    },
+)
 _LLADA_NAMES = _names(
     tuple(f"model.transformer.{name}" for name in ("wte", "ln_f", "ff_out")),  # type: ignore[arg-type]
     "model.transformer.blocks",
@@ -86,6 +109,32 @@ _LLADA_NAMES = _names(
         "mlp.2.weight": ("ff_out.weight",),
     },
 )
+
+
+@dataclass(frozen=True)
+class ExpertLayout:
+    """The experts of a family: settings of its config.json, and facts that it leaves out."""
+
+    router: str
+    # field of the backbone -> setting of config.json
+    settings: dict[str, str]
+    normalized: str | None = None  # setting that says so; None: the weights are normalised
+    bias: bool = False
+
+
+_MOE = {
+    "experts": "num_experts",
+    "active_experts": "num_experts_per_tok",
+    "expert_inner": "moe_intermediate_size",
+}
+_LLADA2: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu",),
+    "use_bias": (False,),
+    "use_qkv_bias": (False,),
+    "use_qk_norm": (True,),
+    "use_sliding_window": (False,),
+    "norm_head": (False,),
+}
 
 
 @dataclass(frozen=True)
@@ -106,8 +155,12 @@ class DecoderLayout:
     mask_id: int | None = None  # if config.json has no mask_token_id; None: the tokenizer's
     block: tuple[str, int] | None = None  # setting of the block size, and its default
     defaults: dict[str, Any] = field(default_factory=dict)  # of the family's own decoding
+    experts: ExpertLayout | None = None
 
 
+_SDAR_DECODING = {
+    "sampler": "blocks:inner=(confidence:counts=even,threshold=0.85,drawn=true,sharpened=true)"
+}
 LAYOUTS = {
     "llama": DecoderLayout("LlamaForCausalLM"),
     "mistral": DecoderLayout("MistralForCausalLM"),
@@ -148,9 +201,40 @@ LAYOUTS = {
         qk_norm=True,
         mask_id=151669,
         block=("block_size", 4),
+        defaults=_SDAR_DECODING,
+    ),
+    "sdar_moe": DecoderLayout(
+        "SDARMoeForCausalLM",
+        "block_diffusion",
+        required=_QWEN3 | {"decoder_sparse_step": (1,), "mlp_only_layers": ([],)},
+        qk_norm=True,
+        mask_id=151669,
+        block=("block_size", 4),
+        defaults=_SDAR_DECODING,
+        experts=ExpertLayout("softmax", _MOE, "norm_topk_prob"),
+    ),
+    "llada2_moe": DecoderLayout(
+        "LLaDA2MoeModelLM",
+        "block_diffusion",
+        names=_LLADA2_NAMES,
+        required=_LLADA2,
+        qk_norm=True,
+        mask_id=156895,
+        block=("block_size", 32),
         defaults={
-            "sampler": "blocks:inner=(confidence:counts=even,threshold=0.85,drawn=true,sharpened=true)"
+            "sampler": "blocks:inner=(confidence:counts=even,threshold=0.95)",
+            "temperature": 0.0,
         },
+        experts=ExpertLayout(
+            "sigmoid",
+            _MOE
+            | {
+                "expert_groups": "n_group",
+                "active_groups": "topk_group",
+                "dense_layers": "first_k_dense_replace",
+            },
+            bias=True,
+        ),
     ),
     "Fast_dLLM_Qwen": DecoderLayout(
         "Fast_dLLM_QwenForCausalLM",

@@ -1,13 +1,19 @@
 """Reader of decoders: Llama, Mistral, Qwen, and the diffusion models that have their networks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.formats.decoders.decoder_layout import LAYOUTS, OPTIONAL, DecoderLayout
+from unmask.formats.decoders.decoder_layout import (
+    EXPERT_NAMES,
+    LAYOUTS,
+    OPTIONAL,
+    DecoderLayout,
+)
+from unmask.formats.decoders.expert_settings import read_experts
 from unmask.formats.decoders.rope_settings import read_rope
 from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, as_float
 
@@ -73,6 +79,7 @@ def _backbone(settings: ForeignSettings, layout: DecoderLayout) -> dict[str, Any
         "shift": layout.shift,
         "tied_head": settings.get(layout.tied, bool, False),
         **read_rope(settings, found["positions"]),
+        **read_experts(settings, layout.experts, found),
     }
 
 
@@ -95,15 +102,14 @@ def _weights(
     """The weights under the names used here; an error if one is missing or not expected."""
     left = {name for name in tensors if not name.endswith(_BUFFER)}
     found = {}
-    for here, there in stored_names(layout, backbone["tied_head"]).items():
-        for layer in range(backbone["depth"] if "{}" in here else 1):
-            names = [each.format(layer) for each in there]
-            for name in names:
-                if name not in left:
-                    raise UnmaskError(f"{where} does not fit: {name} is missing")
-                left.remove(name)
-            parts = [as_float(tensors[name], name, where) for name in names]
-            found[here.format(layer)] = torch.cat(parts)  # a copy: a tensor of fp32 is the file
+    for here, names, stacks in stored_names(layout, backbone):
+        for name in names:
+            if name not in left:
+                raise UnmaskError(f"{where} does not fit: {name} is missing")
+            left.remove(name)
+        whole = torch.cat([as_float(tensors[name], name, where) for name in names])
+        # a copy: a tensor of fp32 is the file
+        found[here] = whole.unflatten(0, (stacks, -1)) if stacks else whole
     if backbone["tied_head"]:
         left -= set(layout.names["head.weight"])  # a copy of the embedding
     if left:
@@ -111,16 +117,42 @@ def _weights(
     return found
 
 
-def stored_names(layout: DecoderLayout, tied: bool) -> dict[str, tuple[str, ...]]:
-    """Those names of a family that a file has.
+def stored_names(
+    layout: DecoderLayout, backbone: Mapping[str, Any]
+) -> Iterator[tuple[str, list[str], int]]:
+    """The parameters of a network, and their names in a file of a family.
 
     Args:
         layout: the family.
-        tied: True if the head's matrix is the embedding's.
+        backbone: fields of the backbone `llama`.
 
-    Returns:
-        Names here, and the names in the file that are stacked for each.
+    Yields:
+        The name here, the names in the file that are stacked for it, and the number of experts; 0
+        for a parameter without them.
     """
     absent = [*["bias"] * (not layout.qkv_bias), *["_gain"] * (not layout.qk_norm)]
-    absent += ["head.weight"] * tied
-    return {here: there for here, there in layout.names.items() if not here.endswith(tuple(absent))}
+    absent += ["head.weight"] * backbone["tied_head"]
+    experts = backbone.get("experts", 0)
+    for here, there in layout.names.items():
+        if here.endswith(tuple(absent)):
+            continue
+        mlp = here.startswith("blocks.{}.mlp.")
+        layers = backbone["depth"] if "{}" in here else 1
+        for layer in range(
+            min(layers, backbone.get("dense_layers", 0)) if mlp and experts else layers
+        ):
+            yield here.format(layer), [name.format(layer) for name in there], 0
+    if not experts:
+        return
+    odd = [*["bias"] * (not backbone["expert_bias"]), *["shared."] * (not backbone["shared_inner"])]
+    for layer in range(backbone["dense_layers"], backbone["depth"]):
+        for here, there in EXPERT_NAMES.items():
+            if here.startswith(tuple(odd)):
+                continue
+            stacks = experts if here in ("up", "down") else 0
+            names = [name.format(expert=e) for e in range(stacks or 1) for name in there]
+            yield (
+                f"blocks.{layer}.mlp.{here}",
+                [f"model.layers.{layer}.mlp.{n}" for n in names],
+                stacks,
+            )

@@ -1,5 +1,6 @@
 """Writer of decoders in the layout of transformers, or in that of a family of diffusion models."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from unmask.errors import UnmaskError
 from unmask.files.storage import atomic_folder, write_json
 from unmask.files.tensors import system_errors
 from unmask.formats.decoders.decoder_layout import LAYOUTS, DecoderLayout
+from unmask.formats.decoders.expert_settings import write_experts
 from unmask.formats.decoders.read_decoder import stored_names
 from unmask.formats.decoders.rope_settings import write_rope
 from unmask.formats.tokenizer_files import tokenizer_files
@@ -57,8 +59,9 @@ def family_of(bundle: Bundle) -> str:
             f"backbone {config.backbone.name} is not that of Llama: export it with --format huggingface"
         )
     for kind, layout in LAYOUTS.items():
-        form = (layout.method, layout.qkv_bias, layout.qk_norm, layout.shift)
-        own = (config.method.name, backbone.qkv_bias, backbone.qk_norm, backbone.shift)
+        form = (layout.method, layout.qkv_bias, layout.qk_norm, layout.shift, _routed(layout))
+        routed = backbone.experts and (backbone.router, backbone.expert_bias)
+        own = (config.method.name, backbone.qkv_bias, backbone.qk_norm, backbone.shift, routed)
         wide = backbone.head_width not in (0, backbone.width // backbone.heads)
         scaled = backbone.scaling != "none"
         if form == own and ("head_width" in layout.settings or not (wide or scaled)):
@@ -67,6 +70,11 @@ def family_of(bundle: Bundle) -> str:
         f"no family has a network of this form with method {config.method.name}: "
         "export it with --format huggingface"
     )
+
+
+def _routed(layout: DecoderLayout) -> Any:
+    """The form of the router of a family; 0 without experts."""
+    return 0 if layout.experts is None else (layout.experts.router, layout.experts.bias)
 
 
 def _rows(bundle: Bundle) -> int:
@@ -83,7 +91,8 @@ def _config(bundle: Bundle, kind: str, layout: DecoderLayout, rows: int) -> dict
     backbone, v = network.config, bundle.tokenizer.vocabulary
     own = {here: getattr(backbone, here) for here in layout.settings}
     own["kv_heads"] = own["kv_heads"] or backbone.heads
-    own["inner"] = own["inner"] or network.blocks[0].mlp[2].in_features
+    if not own["inner"]:
+        own["inner"] = 0 if backbone.experts else network.blocks[0].mlp[2].in_features
     own["positions"] = own["positions"] or bundle.length
     if "head_width" in own:
         own["head_width"] = own["head_width"] or backbone.width // backbone.heads
@@ -100,6 +109,7 @@ def _config(bundle: Bundle, kind: str, layout: DecoderLayout, rows: int) -> dict
         "rms_norm_eps": backbone.epsilon,
         **block,
         **write_rope(backbone),
+        **write_experts(backbone, layout.experts),
         layout.size: rows,
         "vocab_size": rows,
         layout.tied: backbone.tied_head,
@@ -141,15 +151,16 @@ def _named(bundle: Bundle, layout: DecoderLayout, rows: int) -> Iterator[tuple[s
     """The parameters of a family, which are parts of those here."""
     backbone: Any = bundle.method.backbone
     own, config = backbone.state_dict(), backbone.config
-    for here, there in stored_names(layout, config.tied_head).items():
-        for layer in range(config.depth if "{}" in here else 1):
-            tensor = own[here.format(layer)]
-            if here in ("embedding.weight", "head.weight"):
-                tensor = tensor[:rows]
-            if ".qkv." in here:
-                queries_and_keys, values = backbone.blocks[layer].attention.sections
-                sizes = [queries_and_keys - values, values, values]
-            else:
-                sizes = [len(tensor) // len(there)] * len(there)
-            names = (each.format(layer) for each in there)
-            yield from zip(names, tensor.split(sizes), strict=True)
+    for here, names, stacks in stored_names(layout, dataclasses.asdict(config)):
+        tensor = own[here]
+        if here in ("embedding.weight", "head.weight"):
+            tensor = tensor[:rows]
+        if stacks:
+            tensor = tensor.flatten(0, 1)
+        if ".qkv." in here and len(names) == 3:
+            attention = backbone.blocks[int(here.split(".")[1])].attention
+            queries_and_keys, values = attention.sections
+            sizes = [queries_and_keys - values, values, values]
+        else:
+            sizes = [len(tensor) // len(names)] * len(names)
+        yield from zip(names, tensor.split(sizes), strict=True)
