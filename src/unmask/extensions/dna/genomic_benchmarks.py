@@ -7,7 +7,6 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UnmaskError, unknown
-from unmask.evaluation.metrics.bootstrap import share
 from unmask.evaluation.suites.suite import SUITES, Progress, Suite, column
 from unmask.extensions.dna.genomic_sets import FEWEST, OFFICIAL, Examples, Labelled, read_task
 from unmask.options import check_options, option
@@ -104,6 +103,8 @@ class GenomicBenchmarks(Suite):
 
 
 def _measured(model: "Model", task: str, examples: Examples, options: Any) -> Accuracy:
+    from unmask.evaluation.metrics.bootstrap import share
+
     seeds = range(options.seed, options.seed + options.seeds)
     found = [_accuracy(model, examples, options, seed) for seed in seeds]
     accuracies = [accuracy for accuracy, _ in found]
