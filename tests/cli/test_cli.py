@@ -362,8 +362,9 @@ def test_export_saves_the_model(model, tmp_path):
 
 def test_train_takes_the_run_folder_from_the_recipe(monkeypatch, capsys):
     calls = []
+    trained = SimpleNamespace(method=SimpleNamespace(capabilities=Capabilities(generate=False)))
     monkeypatch.setattr(
-        "unmask.runs.train.train", lambda config, run, **_: calls.append((config, run))
+        "unmask.runs.train.train", lambda config, run, **_: calls.append((config, run)) or trained
     )
     assert main(["train", "demo", "--training.steps", "2"]) == 0
     assert main(["train", "demo", "--run", "elsewhere", "--data.valid", ""]) == 0
