@@ -12,6 +12,7 @@ TABLES = (
     "per_step --table self_conditioning.jsonl --against modern",
     "time_to_bound --table time_to_bound.jsonl",
     "sizes --out sizes --table",
+    "own_text --table own_text.jsonl",
     "baselines --out baselines --table",
 )
 sys.exit(main(__file__, TABLES))

@@ -34,6 +34,18 @@ def test_curve(here, bf16, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+def test_own_text(here, tmp_path):
+    text, file = tmp_path / "text.txt", tmp_path / "rows.jsonl"
+    text.write_text("\n".join(f"{n} and {n + 1} make {2 * n + 1}." for n in range(400)), "utf-8")
+    small = ["--characters", 4000, "--starts", "", "--held-out", 2000, "--steps", 2, "--draws", 2]
+    options = ["--text", text, "--name", "sums", *small, "--runs", tmp_path / "runs", "--out", file]
+    (row,) = parsed(here("learning", "own_text", *options))
+    assert row["row"] == "sums 4000 auto" and row["steps"] == 2 and row["after"] > 0
+    here("learning", "own_text", *options)  # a stored row is not measured again
+    assert len(file.read_text("utf-8").splitlines()) == 1
+
+
 def test_learning(here, tmp_path):
     """Folded and unfolded blocks learn the same in fp32, and the table pairs runs of one seed."""
     data, file, text = tmp_path / "data", tmp_path / "runs.jsonl", tmp_path / "text.txt"
