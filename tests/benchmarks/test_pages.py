@@ -69,7 +69,7 @@ TABLES = [  # a room, scripts with their rows, a page, words before its tables, 
     ("learning", "time_to_bound --table time_to_bound.jsonl", "benchmarks/learning/README.md", "## Time to bound", "\n## "),
     ("learning", "sizes --out sizes --table", "benchmarks/learning/README.md", "## Sizes, schedules and samplers", "\n## "),
     ("learning", "baselines --out baselines --table", "benchmarks/learning/baselines.md", "## Table 1 in small", "\n## "),
-    ("learning", "own_text --table own_text.jsonl", "docs/how-to/fine-tune.md", "## What a text allows", "\n## "),
+    ("learning", "own_text --table own_text.jsonl", "docs/how-to/fine-tune.md", "## Gains by size of the text", "\n## "),
     ("quality", "failure_modes --table failure_modes.jsonl", "docs/explanation/failure-modes.md", "## Repetition", "\n## "),
     ("quality", "failure_modes --table failure_modes.jsonl", "docs/explanation/failure-modes.md", "## Dependence", "\n## "),
     (
