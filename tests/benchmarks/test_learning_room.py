@@ -52,18 +52,8 @@ def test_learning(here, tmp_path):
     text.write_text(
         "\n<|endoftext|>\n".join(f"{n} and {n + 1} make {2 * n + 1}." for n in range(300)), "utf-8"
     )
-    here(
-        "learning",
-        "per_step",
-        "--prepare",
-        data,
-        "--text",
-        text,
-        "--vocabulary",
-        300,
-        "--length",
-        16,
-    )
+    corpus = ["--text", text, "--vocabulary", 300, "--length", 16]
+    here("learning", "per_step", "--prepare", data, *corpus)
     small = ["--data", data, "--shapes", "tiny", "--batch", 4, "--rows", 4, "--draws", 1]
     small += ["--steps", 6, "--at", 4, 6, "--seeds", 2, "--out", file]
     best = "muon-linear-uniform:training.precision=fp32,training.warmup=2"

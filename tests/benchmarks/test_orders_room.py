@@ -7,19 +7,7 @@ from benchmark_rows import parsed
 @pytest.mark.slow
 def test_learned_order(here, run, tmp_path):
     (tmp_path / "text.txt").write_text("the king sat on the hill and the queen ran.\n\n" * 40)
-    small = [
-        "--length",
-        "16",
-        "--calls",
-        "2",
-        "4",
-        "--updates",
-        "2",
-        "--batch",
-        "2",
-        "--group",
-        "2",
-    ]
+    small = ["--length", 16, "--calls", 2, 4, "--updates", 2, "--batch", 2, "--group", 2]
     file, policy = tmp_path / "rows.jsonl", tmp_path / "order.safetensors"
     small += ["--out", file, "--policy", policy]
     measured = parsed(here("orders", "learned_order", run, "--data", tmp_path / "text.txt", *small))

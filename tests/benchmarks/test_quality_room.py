@@ -38,17 +38,8 @@ def test_style_transfer(here, tmp_path):
 
 
 def test_toy_samplers(here):
-    options = [
-        "--rows",
-        "400",
-        "--steps",
-        "1",
-        "8",
-        "--samplers",
-        "ancestral",
-        "first_hitting",
-        "remask",
-    ]
+    names = ["ancestral", "first_hitting", "remask"]
+    options = ["--rows", 400, "--steps", 1, 8, "--samplers", *names]
     measured = parsed(here("quality", "toy_samplers", *options))
     distances: dict[str, list[float]] = {}
     for row in measured:

@@ -29,15 +29,7 @@ from unmask.likelihood.figure_text import with_error
 from unmask.methods.method import Capabilities
 
 LISTS = ["recipes", "methods", "samplers", "grids", "schedules", "time-samplers", "backbones"]
-WORKING = [
-    "train",
-    "evaluate",
-    "generate",
-    "fill",
-    "edit",
-    "export",
-    "config",
-]
+WORKING = ["train", "evaluate", "generate", "fill", "edit", "export", "config"]
 COMMANDS = [*WORKING, "list", "models"]
 
 

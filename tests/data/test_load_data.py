@@ -182,10 +182,7 @@ def test_a_full_disk(config, corpus, tmp_path):
     # Every write to this device fails as on a full disk.
     rows = cache.UnfinishedRows(tmp_path, "key", 9)
     (tmp_path / ".key.part").symlink_to("/dev/full")
-    with (
-        pytest.raises(UnmaskError, match="No space left on device"),
-        cache.making(tmp_path, "key"),
-    ):
+    with pytest.raises(UnmaskError, match="No space left on device"), cache.making(tmp_path, "key"):
         rows.write([np.ones((9, 4), np.int64)])
     assert cache.stored_rows(tmp_path, "key", 3) is None
 

@@ -86,10 +86,7 @@ def test_a_recipe_names_corpora_and_weights(tmp_path):
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (
-            [{"text": "a", "weight": 0}],
-            r"data.train\[0\].weight must be finite and above 0, not 0",
-        ),
+        ([{"text": "a", "weight": 0}], r"data.train\[0\].weight must be finite and above 0, not 0"),
         (
             [{"text": "a"}, {"text": "b", "weight": "x"}],
             r"data.train\[1\].weight: 'x' is not a number",

@@ -6,11 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.tokenizers.characters import (
-    ByteTokenizer,
-    CharacterTokenizer,
-    Text8Tokenizer,
-)
+from unmask.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer, Text8Tokenizer
 from unmask.data.tokenizers.kinds import build_tokenizer, load_tokenizer
 from unmask.data.tokenizers.subwords import SubwordTokenizer, train_bpe
 from unmask.data.tokenizers.tokenizer import TokenizerConfig

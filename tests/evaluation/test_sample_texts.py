@@ -389,11 +389,7 @@ def test_an_unknown_interval_is_a_question_mark(model, judge):
         ("generation", [], "hub cannot be reached"),  # GPT-2-large
         ("generation", ["--judge", "no/judge"], "no judge 'no/judge'"),
         ("generation", ["--judge", "FOLDER", "--judge-prefix", "<s>"], "has no token '<s>'"),
-        (
-            "generation",
-            ["--judge", "FOLDER", "--samples", "0"],
-            "samples must be 1 or more, not 0",
-        ),
+        ("generation", ["--judge", "FOLDER", "--samples", "0"], "samples must be 1 or more, not 0"),
         ("generation", ["--judge", "FOLDER", "--out", "x.txt"], "has an unknown ending: give .png"),
     ],
 )

@@ -188,10 +188,7 @@ def test_texts_of_one_length_have_the_error_of_a_mean():
     texts = [text[:2] for text in random_texts(5, seed=2)]
     by_text = mean([judged([text], judge, 8)[0].value for text in texts])
     nats, _ = judged(texts, judge, 8)
-    assert (nats.value, nats.error) == (
-        pytest.approx(by_text.value),
-        pytest.approx(by_text.error),
-    )
+    assert (nats.value, nats.error) == (pytest.approx(by_text.value), pytest.approx(by_text.error))
 
 
 def test_an_exact_judge_reads_a_text_once(monkeypatch):

@@ -13,11 +13,7 @@ Probabilities = Float[Tensor, "*batch vocabulary"]
 
 
 def posterior(
-    z_t: Int[Tensor, "*batch"],
-    x_theta: Probabilities,
-    alpha_s: Alpha,
-    alpha_t: Alpha,
-    mask_id: int,
+    z_t: Int[Tensor, "*batch"], x_theta: Probabilities, alpha_s: Alpha, alpha_t: Alpha, mask_id: int
 ) -> Probabilities:
     """p_theta(z_s | z_t) = q(z_s | z_t, x = x_theta); with a one-hot x_theta it is q itself.
 

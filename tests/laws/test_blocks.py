@@ -220,9 +220,7 @@ def test_a_mixture_gives_each_block_size_its_own_noise_and_bound():
         )
         for ours, theirs in (
             (mixed.loss_tensors(batch, stream), alone.loss_tensors(batch, stream)),
-            *[
-                (one.nll(batch, drawn(one, batch), True).terms for one in (mixed, alone)),
-            ],
+            *[(one.nll(batch, drawn(one, batch), True).terms for one in (mixed, alone))],
         ):
             assert ours.keys() == theirs.keys()
             assert all(torch.equal(ours[name], theirs[name]) for name in ours)

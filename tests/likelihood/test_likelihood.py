@@ -11,13 +11,7 @@ from builders import small_method
 from unmask.errors import UnmaskError
 from unmask.likelihood import estimators
 from unmask.likelihood.bound import Bound
-from unmask.likelihood.estimate import (
-    BLOCK,
-    likelihood,
-    nats_by_row,
-    paired_difference,
-    shard_rows,
-)
+from unmask.likelihood.estimate import BLOCK, likelihood, nats_by_row, paired_difference, shard_rows
 from unmask.likelihood.sums import Sums
 
 SIZE, LENGTH = 11, 10

@@ -37,8 +37,7 @@ assert max(far.values()) < 1e-4, far
 
 
 @pytest.mark.parametrize(
-    ("device", "backend"),
-    [("cpu", "aot_eager"), pytest.param("cuda", "inductor", marks=needs_gpu)],
+    ("device", "backend"), [("cpu", "aot_eager"), pytest.param("cuda", "inductor", marks=needs_gpu)]
 )
 def test_a_compiled_network_with_scans_is_one_graph(device, backend):
     command = [sys.executable, "-c", SCANNED, device, backend]

@@ -152,12 +152,7 @@ def test_the_rows_of_table_8_take_away_one_part_after_the_other():
         subs = METHODS[method.name] is METHODS["mdlm"]
         switches = [subs or method.config.zero_masking, subs or method.config.carry_over]
         parts.append((steps, *switches))
-    assert parts == [
-        (0, True, True),
-        (1000, True, True),
-        (1000, True, False),
-        (1000, False, False),
-    ]
+    assert parts == [(0, True, True), (1000, True, True), (1000, True, False), (1000, False, False)]
 
 
 def test_a_row_has_the_figures_of_its_runs(table1, asked):
