@@ -37,7 +37,7 @@ const ORDERS = { // samplers in plain words
   semi_autoregressive: "part by part",
   blocks: "block by block",
   spread: "any order, far apart",
-  refine: "write, then mend doubtful words",
+  refine: "write, then mend",
   analytic: "any order, by scores",
 };
 
