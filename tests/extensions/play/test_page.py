@@ -240,7 +240,7 @@ def test_locked_words_survive_a_rewriting(play):
     play.page.keyboard.press("l")
     play.tokens().nth(3).click()  # a locked word cannot be masked
     assert play.masked() == []
-    play.tool("Erase all but locked")
+    play.tool("Erase unlocked")
     kept = [0, 3, 4]
     assert play.masked() == [place for place in range(len(before)) if place not in kept]
     play.fill()
@@ -286,7 +286,7 @@ def test_a_locked_word_is_not_replaced_and_undoing_leaves_locks_alone(play):
     play.tool("Undo")
     assert play.row() == before
     assert locked(play) == [1]
-    play.tool("Erase all but locked")
+    play.tool("Erase unlocked")
     play.fill()
     play.tokens().nth(2).focus()
     play.page.keyboard.press("l")

@@ -7,7 +7,7 @@ export class Tools {
     const small = (name, title, act) => el("button", { class: "small", title, onclick: act }, name);
     this.erase = small("Erase", "Mask the token or the selected tokens (Enter)", erase);
     this.lock = small("Lock", "Lock the token or the selected tokens: no fill changes them (L)", lock);
-    this.rest = small("Erase all but locked", "Mask every token that is not locked", rest);
+    this.rest = small("Erase unlocked", "Mask every token that is not locked", rest);
     this.style = small("Erase by label", "Mask the words that speak most against the label of the settings", style);
     this.undo = small("Undo", "Undo the last change of the text", undo);
   }
