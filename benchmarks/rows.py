@@ -23,7 +23,7 @@ class Report:
         if self.file:
             with self.file.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
-        self.rows[row["row"]] = row
+        self.rows[row.get("row", "")] = row
 
     def _short(self, value: Any) -> Any:
         return float(f"{value:.{self.figures}g}") if isinstance(value, float) else value

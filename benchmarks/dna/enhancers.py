@@ -25,7 +25,6 @@ import copy
 import csv
 import io
 import itertools
-import json
 import lzma
 import math
 from collections.abc import Sequence
@@ -41,9 +40,9 @@ from torch.nn.functional import cross_entropy, nll_loss
 
 import unmask
 from benchmarks.room import script_parser
-from benchmarks.rows import markdown, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.run_config import RunConfig, resolve
-from unmask.extensions.dna.genomic_benchmarks import wilson
+from unmask.evaluation.metrics.bootstrap import share
 from unmask.files.storage import replace
 from unmask.runtime.device import resolve_device
 
@@ -273,6 +272,7 @@ def measure(args: argparse.Namespace) -> None:
         }
     balanced = float(np.mean([row["oracle_real"] for row in about.values()]))
     # every cell type at weight 1 comes first: a run that is cut short still has all of them
+    report = Report(args.out, 9)
     weights = sorted(args.guidance, key=lambda weight: weight != 1)
     for weight, cell in itertools.product(weights, classes):
         count = 4 if args.tiny else args.n
@@ -301,10 +301,7 @@ def measure(args: argparse.Namespace) -> None:
             "copies": float((distance <= CLOSE).mean()),
             "examples": texts[:5],
         }
-        print(json.dumps(row), flush=True)
-        if args.out:
-            with args.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        report.write(row)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -314,11 +311,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = []
 
     def line(row: dict[str, Any], kind: str, end: str, count: int) -> list[str]:
-        low, high = wilson(row[f"oracle{end}"], count)
+        right = share([row[f"oracle{end}"]] * count)
         copies = "" if end else f"{100 * row['copies']:.1f}"
         return [
             *(row["cell"], kind, f"{count:,}", f"{100 * row[f'oracle{end}']:.1f}"),
-            *(f"{100 * low:.1f} to {100 * high:.1f}", f"{row[f'kmer_js{end}']:.4f}"),
+            *(f"{100 * right.low:.1f} to {100 * right.high:.1f}", f"{row[f'kmer_js{end}']:.4f}"),
             *(f"{100 * row[f'gc{end}']:.1f}", f"{row[f'nearest{end}']:.0f}", copies),
         ]
 

@@ -7,7 +7,6 @@ p_k = (count + alpha p_(k-1)) / (total + alpha). The last 5% of the training row
 Rows, held-out part and strands are those of a training configuration. No context crosses the start of a row.
 """
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.room import script_parser
+from benchmarks.rows import Report
 from unmask.config.run_config import resolve
 from unmask.data.load import load_data
 from unmask.data.rows.token_rows import Rows
@@ -136,11 +136,9 @@ def main() -> None:
     args = parser.parse_args()
     data = load_data(genome_config(args.genome, args.length, args.exclude, args.holdout_intervals))
     first, last = args.orders
+    report = Report(args.out, 9)
     for row in measure(data.train, data.valid, range(first, last + 1), args.strands):
-        print(json.dumps(row), flush=True)
-        if args.out:
-            with args.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        report.write(row)
 
 
 def genome_config(genome: str, length: int, exclude: str = "", holdout: str = ""):

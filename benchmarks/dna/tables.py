@@ -32,7 +32,7 @@ import unmask
 from benchmarks.dna.intervals import chromosome, intervals, test_sequences
 from benchmarks.dna.markov import genome_config, measure
 from benchmarks.room import script_parser
-from benchmarks.rows import markdown, read_rows
+from benchmarks.rows import Report, markdown, read_rows
 from unmask.backbones.backbone import BACKBONES
 from unmask.config.run_config import RunConfig, resolve
 from unmask.data.load import load_data
@@ -192,10 +192,7 @@ class Study:
 
     def write(self, **row: Any) -> None:
         """Appends a result."""
-        line = json.dumps(row)
-        print(line, flush=True)
-        with self.results.open("a") as file:
-            file.write(line + "\n")
+        Report(self.results, 9).write(row)
 
     def model(self, name: str, seed: int) -> unmask.Model:
         """The trained model of a row; trains it first, or continues an interrupted run."""

@@ -41,7 +41,7 @@ import numpy as np
 
 import unmask
 from benchmarks.room import script_parser
-from benchmarks.rows import markdown
+from benchmarks.rows import Report, markdown, read_rows
 from unmask.config.components import build_method
 from unmask.config.run_config import RunConfig, resolve, to_dict
 from unmask.extensions.glue.glue_suite import GlueOptions, predictions, task_data
@@ -136,16 +136,11 @@ class Study:
 
     def done(self) -> list[dict[str, Any]]:
         """All results so far."""
-        if not self.results.exists():
-            return []
-        return [json.loads(line) for line in self.results.read_text().splitlines()]
+        return read_rows(self.results) if self.results.exists() else []
 
     def write(self, **result: Any) -> None:
         """Appends a result."""
-        line = json.dumps(result)
-        print(line, flush=True)
-        with self.results.open("a") as file:
-            file.write(line + "\n")
+        Report(self.results, 9).write(result)
 
     def has(self, kind: str, row: str) -> bool:
         """True if the result exists."""

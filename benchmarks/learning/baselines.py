@@ -22,7 +22,7 @@ import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -834,48 +834,71 @@ TINY = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    found = script_parser(__doc__, "plot", "tiny")
+def study_parser(doc: str | None, rows: Iterable[str]) -> argparse.ArgumentParser:
+    """The options of a study; a study adds its own and sets the defaults."""
+    found = script_parser(doc, "plot", "tiny")
     add = found.add_argument
-    add("--prepare", type=Path, metavar="FOLDER", help="write rows and tokenizer there and stop")
-    add("--text", help="a text to prepare")
-    add("--vocabulary", type=int, default=4096, help="tokens of the BPE that is learned from it")
-    add("--length", type=int, default=128, help="tokens of a row")
     add("--data", type=Path, help="folder of --prepare")
-    add("--out", type=Path, default=Path("runs/baselines"), help="folder of results and texts")
+    add("--out", type=Path, help="folder of results and texts")
     add("--weights", type=Path, help="folder of the first seed's weights; OUT/weights if not given")
-    add("--only", nargs="+", choices=ROWS, metavar="ROW", help="some of the rows")
-    add("--shape", choices=SHAPES, default="6x384")
+    add("--only", nargs="+", choices=rows, metavar="ROW", help="some of the rows")
     add("--precision", default="bf16", help="of training")
     add("--steps", type=int, default=1000, help="training steps of the table")
     add("--tuning-steps", type=int, default=200, help="training steps for each learning rate")
-    add("--finalists", type=int, default=2, help="learning rates with which the first seed trains")
-    add("--factors", type=float, nargs="+", default=FACTORS, help="on the learning rates")
-    add("--seeds", type=int, default=3)
+    add("--finalists", type=int, help="learning rates with which the first seed trains")
+    add("--factors", type=float, nargs="+", help="on the learning rates")
+    add("--seeds", type=int, default=3, help="of the rows with several seeds")
     add("--batch", type=int, default=128, help="rows of a training step")
     add("--rows", type=int, default=512, help="held-out rows of the table")
     add("--tuning-rows", type=int, default=256, help="other held-out rows, for the learning rates")
-    add("--orders-rows", type=int, default=256, help="held-out rows of BERT-Mouth's figures")
     add("--rows-per-pass", type=int, default=128, help="held-out rows of one pass of the network")
     add("--draws", type=int, default=8, help="noise draws of a bound")
     add("--texts", type=int, default=64, help="texts of a sampler and number of steps")
-    add("--long-texts", type=int, default=16, help="texts of Table 5")
-    add("--sampling-steps", type=int, nargs="+", default=[16, 64, 256], help="of the frontier")
-    add("--long-steps", type=int, nargs="+", default=[32, 128], help="of a window or block")
+    add("--sampling-steps", type=int, nargs="+", help="steps of the samplers")
     add("--timed", type=int, default=TIMED, help="training steps of a round of timing")
-    add("--processes", type=int, default=7, help="processes on the device; 0 is this one")
+    add("--processes", type=int, help="processes on the device; 0 is this one")
     add("--threads", type=int, default=1, help="CPU threads of a process")
     add("--seconds", type=float, default=1e9, help="after which nothing new starts")
     add("--strict", action="store_true", help="stop at the first error")
     add("--plan", action="store_true", help="prints the seconds of each row")
     add("--judge", help="scores the saved texts: a judge as in unmask evaluate generation")
     add("--table", action="store_true", help="prints all tables")
-    add("--samples", type=int, metavar="N", help="prints the first N texts of each sampler")
     return found
 
 
+def begin(
+    args: argparse.Namespace,
+    study: type[Study],
+    rows: Iterable[str],
+    tiny: Mapping[str, Any],
+    run: Callable[[argparse.Namespace], None],
+) -> None:
+    """Plans or runs a study."""
+    if args.tiny:
+        vars(args).update(tiny, data=args.data or tiny_data(args.out / "data"))
+    if args.data is None:
+        raise UnmaskError("--data is missing: give the folder that --prepare wrote")
+    args.study, args.rows_of_table = study, args.only or list(rows)
+    args.weights = args.weights or args.out / "weights"
+    args.ends = time.time() + args.seconds
+    os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
+    plan(args) if args.plan else run(args)
+
+
 def main() -> None:
-    options = parser()
+    options = study_parser(__doc__, ROWS)
+    options.set_defaults(out=Path("runs/baselines"), finalists=2, factors=FACTORS, processes=7)
+    options.set_defaults(sampling_steps=[16, 64, 256])
+    add = options.add_argument
+    add("--prepare", type=Path, metavar="FOLDER", help="write rows and tokenizer there and stop")
+    add("--text", help="a text to prepare")
+    add("--vocabulary", type=int, default=4096, help="tokens of the BPE that is learned from it")
+    add("--length", type=int, default=128, help="tokens of a row")
+    add("--shape", choices=SHAPES, default="6x384")
+    add("--orders-rows", type=int, default=256, help="held-out rows of BERT-Mouth's figures")
+    add("--long-texts", type=int, default=16, help="texts of Table 5")
+    add("--long-steps", type=int, nargs="+", default=[32, 128], help="of a window or block")
+    add("--samples", type=int, metavar="N", help="prints the first N texts of each sampler")
     args = options.parse_args()
     if args.prepare:
         if not args.text:
@@ -892,13 +915,4 @@ def main() -> None:
         plot(args.out, args.plot)
     if args.judge or args.table or args.samples or args.plot:
         return
-    if args.tiny:
-        vars(args).update(TINY, data=args.data or tiny_data(args.out / "data"))
-    if args.data is None:
-        options.error("--data is missing: give the folder that --prepare wrote")
-    args.study = Study
-    args.rows_of_table = args.only or list(ROWS)
-    args.weights = args.weights or args.out / "weights"
-    args.ends = time.time() + args.seconds
-    os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
-    plan(args) if args.plan else run(args)
+    begin(args, Study, ROWS, TINY, run)

@@ -4,7 +4,6 @@ Each run has the default settings for the first characters of the text and measu
 row that the file has is not measured again.
 """
 
-import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 import unmask
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask.likelihood.estimate import likelihood
 from unmask.likelihood.perplexity import rows_of
@@ -79,7 +79,7 @@ def table(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__, "out", "table")
     parser.add_argument("--text", type=Path, help="UTF-8 text; documents end with <|endoftext|>")
     parser.add_argument("--name", default="text", help="kind of the text, for the table")
     parser.add_argument("--characters", type=int, nargs="+", default=[30_000, 300_000, 3_000_000])
@@ -88,11 +88,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="0 leaves the choice to the recipe")
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--runs", type=Path, default=Path("runs/own-text"))
-    parser.add_argument("--out", type=Path, help="file of the rows")
-    parser.add_argument("--table", type=Path, help="print the table of stored rows")
     args = parser.parse_args()
     if args.table:
-        table(read_rows(args.table))
+        table(read_rows(*args.table))
         return
     text = args.text.read_text("utf-8")
     report = Report(args.out)
@@ -102,7 +100,3 @@ def main() -> None:
             if f"{args.name} {characters} {start or 'auto'}" not in known:
                 folder = args.runs / f"{args.name}-{characters}-{start or 'auto'}"
                 report.write(measure(text, characters, start, folder, args))
-
-
-if __name__ == "__main__":
-    main()

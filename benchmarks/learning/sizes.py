@@ -13,9 +13,7 @@ size.
 
 import argparse
 import math
-import os
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -29,17 +27,16 @@ from benchmarks.learning.baselines import (
     Part,
     Study,
     Workers,
+    begin,
     judge,
     judged,
-    plan,
     results,
     scores_of,
-    tiny_data,
+    study_parser,
     write_real,
 )
 from benchmarks.learning.baselines import TINY as TINY_BASELINES
 from benchmarks.pictures import picture
-from benchmarks.room import script_parser
 from benchmarks.rows import markdown
 from unmask.diffusion.schedule import SCHEDULES
 from unmask.extensions.report.schedule_variance import variance_by_schedule
@@ -353,39 +350,10 @@ def plot(out: Path, file: Path) -> None:
 TINY = TINY_BASELINES | {"factors": [1.0], "rows": 4, "sampling_steps": [2]}
 
 
-def parser() -> argparse.ArgumentParser:
-    found = script_parser(__doc__, "plot", "tiny")
-    add = found.add_argument
-    add("--data", type=Path, help="folder of rows and tokenizer, from per_step.py --prepare")
-    add("--out", type=Path, default=Path("runs/sizes"), help="folder of results and texts")
-    add("--weights", type=Path, help="folder of the first seed's weights; OUT/weights if not given")
-    add("--only", nargs="+", choices=ROWS, metavar="ROW", help="some of the rows")
-    add("--precision", default="bf16", help="precision of training")
-    add("--steps", type=int, default=1000, help="training steps of every size")
-    add("--tuning-steps", type=int, default=200, help="training steps for each factor")
-    add("--factors", type=float, nargs="+", default=[0.5, 1.0], help="factors of the learning rate")
-    add("--finalists", type=int, default=1, help="factors with which the first seed trains")
-    add("--seeds", type=int, default=3, help="seeds of the smallest and the largest size")
-    add("--batch", type=int, default=128, help="rows of a training step")
-    add("--rows", type=int, default=512, help="held-out rows of the tables")
-    add("--tuning-rows", type=int, default=256, help="other held-out rows, for the learning rates")
-    add("--rows-per-pass", type=int, default=128, help="held-out rows of one pass of the network")
-    add("--draws", type=int, default=8, help="noise draws of a bound")
-    add("--texts", type=int, default=64, help="texts of a sampler and number of steps")
-    add("--sampling-steps", type=int, nargs="+", default=[8, 32, 128], help="steps of the samplers")
-    add("--timed", type=int, default=25, help="training steps that --plan times")
-    add("--processes", type=int, default=0, help="processes on the device; 0 is this one")
-    add("--threads", type=int, default=1, help="CPU threads of a process")
-    add("--seconds", type=float, default=1e9, help="start nothing after this time")
-    add("--strict", action="store_true", help="stop at the first error")
-    add("--plan", action="store_true", help="prints the seconds of each row")
-    add("--judge", help="scores the saved texts: a judge as in unmask evaluate generation")
-    add("--table", action="store_true", help="prints all tables")
-    return found
-
-
 def main() -> None:
-    options = parser()
+    options = study_parser(__doc__, ROWS)
+    options.set_defaults(out=Path("runs/sizes"), finalists=1, factors=[0.5, 1.0], processes=0)
+    options.set_defaults(sampling_steps=[8, 32, 128])
     args = options.parse_args()
     if args.judge:
         judge(args.out, args.judge)
@@ -395,13 +363,4 @@ def main() -> None:
         plot(args.out, args.plot)
     if args.judge or args.table or args.plot:
         return
-    if args.tiny:
-        vars(args).update(TINY, data=args.data or tiny_data(args.out / "data"))
-    if args.data is None:
-        options.error("--data is missing: give the folder that per_step.py --prepare wrote")
-    args.study = Sizes
-    args.rows_of_table = args.only or list(ROWS)
-    args.weights = args.weights or args.out / "weights"
-    args.ends = time.time() + args.seconds
-    os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
-    plan(args) if args.plan else run(args)
+    begin(args, Sizes, ROWS, TINY, run)

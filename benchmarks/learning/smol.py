@@ -127,29 +127,13 @@ def measured(
 
 def table(file: Path) -> None:
     """Prints the table of stored rows."""
-    lines = [
-        [
-            row["row"],
-            row.get("steps", 0),
-            f"{row.get('tokens', 0) / 1e6:.1f}",
-            row.get("peak_gib", ""),
-        ]
-        + [
-            f"{row[key]:.3f}" if key in row else ""
-            for key in ("left to right", *map("block {}".format, BLOCKS))
-        ]
-        for row in read_rows(file)
-    ]
-    head = (
-        "run",
-        "steps",
-        "million tokens",
-        "GiB",
-        "left to right",
-        "blocks of 4",
-        "blocks of 16",
-        "whole rows",
-    )
+    keys, lines = ("left to right", *map("block {}".format, BLOCKS)), []
+    for row in read_rows(file):
+        cost = [row.get("steps", 0), f"{row.get('tokens', 0) / 1e6:.1f}", row.get("peak_gib", "")]
+        bits = (f"{row[key]:.3f}" if key in row else "" for key in keys)
+        lines.append([row["row"], *cost, *bits])
+    head = ["run", "steps", "million tokens", "GiB", "left to right"]
+    head += ["blocks of 4", "blocks of 16", "whole rows"]
     print("\n".join(markdown(head, lines)))
 
 
@@ -197,7 +181,3 @@ def main() -> None:
         began = time.perf_counter()
         model = unmask.load(args.model, precision="auto")
         measured(model, args, Path(args.model).name, began)
-
-
-if __name__ == "__main__":
-    main()

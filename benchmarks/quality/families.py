@@ -4,7 +4,6 @@
 needs transformers 4.57. The models are tiny and random (`family_models.py`).
 """
 
-import argparse
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import torch
 
 import unmask
 from benchmarks.quality.family_models import MASK, SIZE, write_family
+from benchmarks.room import script_parser
 from benchmarks.rows import Report, markdown, read_rows
 from unmask.backbones.layers.attention_rules import BlockRule, full_rule
 from unmask.formats.format import FORMATS
@@ -209,12 +209,11 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--reference", type=Path, metavar="FOLDER", help="checkouts of the families' code"
-    )
-    parser.add_argument("--to", type=Path, metavar="FILE", help="rows are appended to this file")
-    parser.add_argument("--table", type=Path, default=ROWS, metavar="FILE", help="stored rows")
+    parser = script_parser(__doc__)
+    add = parser.add_argument
+    add("--reference", type=Path, metavar="FOLDER", help="checkouts of the families' code")
+    add("--to", type=Path, metavar="FILE", help="rows are appended to this file")
+    add("--table", type=Path, default=ROWS, metavar="FILE", help="stored rows")
     options = parser.parse_args()
     if options.reference:
         measure(options.reference, Report(options.to))

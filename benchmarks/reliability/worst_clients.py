@@ -12,7 +12,6 @@ again and the server gets SIGTERM. Each row is a line of JSON. `PYTHONPATH` choo
 import argparse
 import asyncio
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from typing import Any
 import httpx
 
 from benchmarks.room import script_parser
+from benchmarks.rows import Report
 
 NONE = httpx.Limits(max_connections=None)
 RETRY = 1.0  # seconds before a refused client asks again
@@ -142,12 +142,10 @@ def peak_mib(process: int) -> float:
 
 
 async def measure(url: str, running: "subprocess.Popen[str]", args: argparse.Namespace) -> None:
+    report = Report(args.out, 9)
+
     def show(kind: str, **row: Any) -> None:
-        line = json.dumps({"row": kind, "clients": args.clients, "seconds": args.seconds, **row})
-        print(line, flush=True)
-        if args.out:
-            with args.out.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+        report.write({"row": kind, "clients": args.clients, "seconds": args.seconds, **row})
 
     async with httpx.AsyncClient(base_url=url, limits=NONE) as client:
         chosen = await worst_of(client)
