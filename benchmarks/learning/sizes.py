@@ -39,7 +39,6 @@ from benchmarks.learning.baselines import TINY as TINY_BASELINES
 from benchmarks.pictures import picture
 from benchmarks.rows import markdown
 from unmask.diffusion.schedule import SCHEDULES
-from unmask.extensions.report.schedule_variance import variance_by_schedule
 from unmask.likelihood.bound import student_quantile
 
 # depth, width, heads
@@ -118,6 +117,8 @@ class Sizes(Study):
         """Bound and loss variance of the log-linear schedule's weights under each schedule."""
         if name != STANDARD or self.done("schedules", name):
             return
+        from unmask.extensions.report.schedule_variance import variance_by_schedule
+
         found = variance_by_schedule(
             self.model(name).method,
             Part(self.corpus.valid, 0, self.args.rows),

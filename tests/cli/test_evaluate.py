@@ -169,6 +169,7 @@ def test_a_fine_tune_is_measured_beside_its_start(capsys, tmp_path):
 
 
 def test_evaluate_and_report_have_the_same_numbers(capsys):
+    pytest.importorskip("unmask.extensions.report.report")
     assert main(["report", "run", "--json"]) == 0
     reported = json.loads(capsys.readouterr().out)["bound"]
     evaluated = measured(capsys, "run")

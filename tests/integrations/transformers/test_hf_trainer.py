@@ -191,6 +191,7 @@ def test_given_tokens_have_no_loss_and_padding_has_no_effect(config):
 
 
 def test_masks_of_a_collator_train_the_masked_lm_of_transformers(tmp_path):
+    pytest.importorskip("unmask.extensions.encoders.read_encoder")
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes = {"vocab_size": 40, "intermediate_size": 32, "max_position_embeddings": 24}
