@@ -1,26 +1,20 @@
 """Rows of chats: the answers of the assistant are predicted, all other tokens are given."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from unmask.data.documents.messages import messages_of
 from unmask.data.rows.best_fit import best_fit
-from unmask.data.rows.encode import blocks, whole
-from unmask.data.rows.row_counts import Place, Table, Totals
+from unmask.data.rows.encode import PackingJob, blocks, whole
+from unmask.data.rows.row_counts import Table
 from unmask.data.tokenizers.chat_format import chat_format
-from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.data.tokenizers.tokenizer import Ids
 
 
 def chats(
-    documents: Iterable[str],
-    tokenizer: Tokenizer,
-    length: int,
-    totals: Totals,
-    place: Place,
-    encode: Any,
+    job: PackingJob,
     *,
     packed: bool = False,
 ) -> Iterator[Table]:
@@ -29,24 +23,24 @@ def chats(
     A row has the numbers of its valid and its given tokens, and its tokens with marks: twice the id,
     and 1 more at a token that is predicted. A chat without an answer within the row is left out.
     """
-    form, v = chat_format(tokenizer), tokenizer.vocabulary
+    form, v = chat_format(job.tokenizer), job.tokenizer.vocabulary
     pad_id = next(id for id in (v.pad_id, *form.ends, 0) if id is not None)
-    for block in blocks(islice(whole(documents), place.pieces, None)):
+    for block in blocks(islice(whole(job.documents), job.place.pieces, None)):
         parts: list[Ids] = []
         for piece in block:
             ids, predicted = form.marked(messages_of(piece.text))
-            totals.cut += len(ids) > length
-            marked = 2 * np.array(ids[:length], np.int64) + np.array(predicted[:length], np.int64)
+            job.totals.cut += len(ids) > job.length
+            marked = (2 * np.array(ids, np.int64) + np.array(predicted, np.int64))[: job.length]
             if not (marked % 2).any():
-                totals.left_out += 1
+                job.totals.left_out += 1
                 continue
             parts.append(marked)
-            totals.add_text(tokenizer.decode(marked[marked % 2 == 1] // 2))
-        place.pieces += len(block)
+            job.totals.add_text(job.tokenizer.decode(marked[marked % 2 == 1] // 2))
+        job.place.pieces += len(block)
         bins = [[number] for number in range(len(parts))]
         if packed:
-            bins = best_fit([len(part) for part in parts], length)
-        table = np.full((len(bins), 2 + length), 2 * pad_id, np.int64)
+            bins = best_fit([len(part) for part in parts], job.length)
+        table = np.full((len(bins), 2 + job.length), 2 * pad_id, np.int64)
         for row, members in zip(table, bins, strict=True):
             content = np.concatenate([parts[member] for member in members])
             row[0], row[1] = len(content), (content % 2 == 0).sum()

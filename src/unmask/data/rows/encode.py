@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 
+from unmask.data.rows.row_counts import Place, Totals
 from unmask.data.tokenizers.kinds import parse_tokenizer
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.errors import UnmaskError, UnmaskWarning
@@ -34,6 +35,18 @@ class Piece:
 
     text: str
     ends: bool  # True if it is the last piece of its document
+
+
+@dataclass(frozen=True)
+class PackingJob:
+    """Documents to pack into rows of `length` tokens, from `place` on."""
+
+    documents: Iterable[str]
+    tokenizer: Tokenizer
+    length: int
+    totals: Totals
+    place: Place
+    encode: Encode
 
 
 def whole(documents: Iterable[str]) -> Iterator[Piece]:

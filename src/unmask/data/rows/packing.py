@@ -12,6 +12,7 @@ from unmask.data.rows.best_fit import best_fit
 from unmask.data.rows.conversations import chats
 from unmask.data.rows.encode import (
     Encode,
+    PackingJob,
     Piece,
     encoded_blocks,
     in_this_process,
@@ -45,7 +46,8 @@ def pack(
     """
     packer = PACKERS[packing] if limit is None else partial(PACKERS[packing], limit=limit)
     encode = encode or in_this_process(tokenizer)
-    for table in packer(documents, tokenizer, length, totals, place or Place(), encode):
+    job = PackingJob(documents, tokenizer, length, totals, place or Place(), encode)
+    for table in packer(job):
         totals.add_rows(table[:, : table.shape[1] - length])
         if tokenizer.ignored_id is not None:
             totals.subtract_ignored(int((table[:, -length:] == tokenizer.ignored_id).sum()))
@@ -61,12 +63,7 @@ def pack(
 
 
 def wrap(
-    documents: Iterable[str],
-    tokenizer: Tokenizer,
-    length: int,
-    totals: Totals,
-    place: Place,
-    encode: Encode,
+    job: PackingJob,
     *,
     between: bool = True,
     limit: int | None = None,
@@ -75,119 +72,100 @@ def wrap(
 
     Each chunk gets BOS and EOS. Tokens after the last full chunk are dropped.
     """
-    bos, eos = _bos_and_eos(tokenizer.vocabulary)
-    body = length - 2
+    bos, eos = _bos_and_eos(job.tokenizer.vocabulary)
+    body = job.length - 2
     rest: Ids = np.empty(0, dtype=np.int64)
-    made, to_skip = 0, place.tokens  # rows so far, tokens before the resume position
+    made, to_skip = 0, job.place.tokens  # rows so far, tokens before the resume position
     recent: list[tuple[str, int]] = []  # (text, tokens) of the pieces that `rest` is from
-    parts = islice(pieces(documents), place.pieces, None)
-    for block, encodings in encoded_blocks(parts, encode, _texts):
+    parts = islice(pieces(job.documents), job.place.pieces, None)
+    for block, encodings in encoded_blocks(parts, job.encode, _texts):
         streams: list[Ids] = [rest]
         for piece, ids in zip(block, encodings, strict=True):
             streams.append(np.append(ids, eos) if between and piece.ends else ids)
-            totals.add_text(piece.text)
-        place.pieces += len(recent) + len(block)
+            job.totals.add_text(piece.text)
+        job.place.pieces += len(recent) + len(block)
         recent += zip(_texts(block), map(len, streams[1:]), strict=True)
         stream = np.concatenate(streams)
         stream, to_skip = stream[to_skip:], max(0, to_skip - len(stream))
         rows = len(stream) // body if limit is None else min(len(stream) // body, limit - made)
         rest = stream[rows * body :].copy()
         recent = _last_pieces(recent, len(rest))
-        place.pieces -= len(recent)
-        place.tokens = sum(count for _, count in recent) - len(rest) + to_skip
-        place.texts = [text for text, _ in recent]
+        job.place.pieces -= len(recent)
+        job.place.tokens = sum(count for _, count in recent) - len(rest) + to_skip
+        job.place.texts = [text for text, _ in recent]
         yield _table_of_chunks(stream[: rows * body].reshape(rows, body), bos, eos)
         made += rows
         if made == limit:
             break
-    _subtract_dropped(totals, tokenizer, recent, len(rest))
+    _subtract_dropped(job.totals, job.tokenizer, recent, len(rest))
 
 
 def pad(
-    documents: Iterable[str],
-    tokenizer: Tokenizer,
-    length: int,
-    totals: Totals,
-    place: Place,
-    encode: Encode,
+    job: PackingJob,
 ) -> Iterator[Table]:
     """One document per row, truncated or padded to the length."""
-    for texts, encodings in _documents(documents, place, encode):
-        rows = [ids[: length - 2] for ids in encodings]
+    for texts, encodings in _documents(job):
+        rows = [ids[: job.length - 2] for ids in encodings]
         for text, ids, kept in zip(texts, encodings, rows, strict=True):
             complete = len(kept) == len(ids)
-            totals.add_text(text if complete else text[: tokenizer.covered(text, len(kept))])
-        yield _padded_table(list(zip(texts, rows, strict=True)), length, tokenizer)
+            covered = len(text) if complete else job.tokenizer.covered(text, len(kept))
+            job.totals.add_text(text[:covered])
+        yield _padded_table(list(zip(texts, rows, strict=True)), job.length, job.tokenizer)
 
 
 def split(
-    documents: Iterable[str],
-    tokenizer: Tokenizer,
-    length: int,
-    totals: Totals,
-    place: Place,
-    encode: Encode,
+    job: PackingJob,
 ) -> Iterator[Table]:
     """One document per row; a longer document continues in further rows."""
-    body = length - 2
-    for texts, encodings in _documents(documents, place, encode):
+    body = job.length - 2
+    for texts, encodings in _documents(job):
         rows: list[tuple[str, Ids]] = []
         for text, ids in zip(texts, encodings, strict=True):
             starts = range(0, max(len(ids), 1), body)
             rows += [(text, ids[start : start + body]) for start in starts]
-            totals.add_text(text)
-        yield _padded_table(rows, length, tokenizer)
+            job.totals.add_text(text)
+        yield _padded_table(rows, job.length, job.tokenizer)
 
 
 def windows(
-    documents: Iterable[str],
-    tokenizer: Tokenizer,
-    length: int,
-    totals: Totals,
-    place: Place,
-    encode: Encode,
+    job: PackingJob,
 ) -> Iterator[Table]:
     """Rows without BOS and EOS: each document is cut into windows, and its last one is padded.
 
     A window of ignored tokens alone, such as a run of N, is left out.
     """
-    for texts, encodings in _documents(documents, place, encode):
+    for texts, encodings in _documents(job):
         tables = []
         for text, ids in zip(texts, encodings, strict=True):
-            rows = -(-len(ids) // length)
-            table = _padding(rows, length, tokenizer)
-            body = np.resize(table[:, 1:], rows * length)  # a copy
+            rows = -(-len(ids) // job.length)
+            table = _padding(rows, job.length, job.tokenizer)
+            body = np.resize(table[:, 1:], rows * job.length)  # a copy
             body[: len(ids)] = ids
-            table[:, 0], table[:, 1:] = length, body.reshape(rows, length)
-            table[-1, 0] -= rows * length - len(ids)
-            read = np.count_nonzero(table[:, 1:] == tokenizer.ignored_id, 1) < table[:, 0]
+            table[:, 0], table[:, 1:] = job.length, body.reshape(rows, job.length)
+            table[-1, 0] -= rows * job.length - len(ids)
+            read = np.count_nonzero(table[:, 1:] == job.tokenizer.ignored_id, 1) < table[:, 0]
             tables.append(table[read])
-            totals.add_text(text)
-            totals.add_text("N" * int(table[~read, 0].sum()), sign=-1)
+            job.totals.add_text(text)
+            job.totals.add_text("N" * int(table[~read, 0].sum()), sign=-1)
         yield np.concatenate(tables)
 
 
 def fit(
-    documents: Iterable[str],
-    tokenizer: Tokenizer,
-    length: int,
-    totals: Totals,
-    place: Place,
-    encode: Encode,
+    job: PackingJob,
 ) -> Iterator[Table]:
     """Several whole documents per row, each in the fullest row with room;
     longer documents are cut.
     """
-    bos, eos = _bos_and_eos(tokenizer.vocabulary)
-    body = length - 1
-    for texts, encodings in _documents(documents, place, encode):
+    bos, eos = _bos_and_eos(job.tokenizer.vocabulary)
+    body = job.length - 1
+    for texts, encodings in _documents(job):
         parts: list[Ids] = []
         for text, ids in zip(texts, encodings, strict=True):
             ended = np.append(ids, eos)
             parts += [ended[start : start + body] for start in range(0, len(ended), body)]
-            totals.add_text(text)
+            job.totals.add_text(text)
         bins = best_fit([len(part) for part in parts], body)
-        table = _padding(len(bins), length, tokenizer)
+        table = _padding(len(bins), job.length, job.tokenizer)
         for row, members in zip(table, bins, strict=True):
             content = np.concatenate([parts[member] for member in members])
             row[0], row[1], row[2 : 2 + len(content)] = 1 + len(content), bos, content
@@ -195,28 +173,23 @@ def fit(
 
 
 def pairs(
-    documents: Iterable[str],
-    tokenizer: Tokenizer,
-    length: int,
-    totals: Totals,
-    place: Place,
-    encode: Encode,
+    job: PackingJob,
 ) -> Iterator[Table]:
     """One pair per row: BOS, source, EOS, target, EOS. Pairs too long for a row are left out."""
-    bos, eos = _bos_and_eos(tokenizer.vocabulary)
-    for texts, encodings in _documents(documents, place, encode, _both_sides):
-        table = np.full((len(texts), 2 + length), eos, dtype=np.int64)
+    bos, eos = _bos_and_eos(job.tokenizer.vocabulary)
+    for texts, encodings in _documents(job, _both_sides):
+        table = np.full((len(texts), 2 + job.length), eos, dtype=np.int64)
         sources, targets = encodings[: len(texts)], encodings[len(texts) :]
         kept = 0
         for text, source, target in zip(texts, sources, targets, strict=True):
             given, end = len(source) + 2, len(source) + len(target) + 3
-            if end > length:
-                totals.left_out += 1
+            if end > job.length:
+                job.totals.left_out += 1
                 continue
             row = table[kept]
             row[:3] = end, given, bos
             row[3 : 1 + given], row[2 + given : 1 + end] = source, target
-            totals.add_text(text)
+            job.totals.add_text(text)
             kept += 1
         yield table[:kept]
 
@@ -231,18 +204,16 @@ def _both_sides(block: list[Piece]) -> list[str]:
 
 
 def _documents(
-    documents: Iterable[str],
-    place: Place,
-    encode: Encode,
-    texts_of: Callable[[list[Piece]], list[str]] = _texts,
+    job: PackingJob, texts_of: Callable[[list[Piece]], list[str]] = _texts
 ) -> Iterator[tuple[list[str], list[Ids]]]:
     """Blocks of whole documents with the ids of their texts. Advances `place`."""
-    parts = islice(whole(documents), place.pieces, None)
-    for block, encodings in encoded_blocks(parts, encode, texts_of):
-        place.pieces += len(block)
+    parts = islice(whole(job.documents), job.place.pieces, None)
+    for block, encodings in encoded_blocks(parts, job.encode, texts_of):
+        job.place.pieces += len(block)
         yield _texts(block), encodings
 
 
+# each yields blocks of rows, adds their text to `totals` and moves `place` to the end of each block
 PACKERS: dict[str, Callable[..., Iterator[Table]]] = {
     "wrap": wrap,
     "join": partial(wrap, between=False),

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from unmask.data.data_config import STREAMS
-from unmask.data.rows.encode import in_this_process, pieces
+from unmask.data.rows.encode import PackingJob, in_this_process, pieces
 from unmask.data.rows.packing import PACKERS
 from unmask.data.rows.row_counts import Place, Table, Totals
 from unmask.data.rows.token_rows import TEXT, Batch, Layout, Rows
@@ -87,10 +87,8 @@ class StreamRows:
             new = list(_next_documents(documents))
             pending += new
             inner, texts = Place(position.pieces, position.tokens), [text for _, text in pending]
-            made = PACKERS[self.packing](
-                texts, self.tokenizer, self.length, Totals(), inner, encode
-            )
-            table = np.concatenate(list(made))
+            job = PackingJob(texts, self.tokenizer, self.length, Totals(), inner, encode)
+            table = np.concatenate(list(PACKERS[self.packing](job)))
             yield position, table
             without_row = 0 if len(table) else without_row + len(new)
             if without_row > _MOST_WITHOUT_ROW:
