@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from unmask.likelihood.estimate import How
     from unmask.likelihood.token_orders import Order
     from unmask.representation.classifier import Classification
+    from unmask.samplers.sampler import Sampler
     from unmask.training.fine_tune import Fitted
 
 
@@ -324,13 +325,15 @@ class Model(Bundle):
         order: "Order | None" = None,
         orders: int | None = None,
         block: int | None = None,
+        rule: "str | Sampler | None" = None,
+        temperature: float | None = None,
         shard: tuple[int, int] = (0, 1),
         batch: int = 32,
         progress: Callable[[float], None] | None = None,
     ) -> "Bound":
         """Measures the likelihood of texts, or a bound on it, with its standard error.
 
-        Without `estimator`, `steps` and `order` it is the method's default. A model of pairs measures
+        Without `estimator`, `steps`, `order` and `rule` it is the method's default. A model of pairs measures
         targets given their sources.
 
         Args:
@@ -346,6 +349,9 @@ class Model(Bundle):
                 a list of positions.
             orders: the number of random orders of the any-order bound.
             block: the tokens of a block, for a model of block diffusion; 0 is the whole row.
+            rule: a sampler that writes by the tokens alone, such as "confidence": the exact likelihood of
+                the texts that it writes, one token a step unless it says otherwise.
+            temperature: of the draws of `rule`; 1 unless given.
             shard: (i, n) measures the i-th of n parts; `+` adds their bounds.
             batch: rows computed at a time; it changes time and memory only.
             progress: called after each batch with the share that is done.
@@ -358,6 +364,7 @@ class Model(Bundle):
             >>> bound.certificate
             'upper'
         """
+        from unmask.generation.sampler_spec import decoding_rule
         from unmask.likelihood.perplexity import perplexity  # generation does not need it
 
         if source is not None and texts is not None:
@@ -373,6 +380,9 @@ class Model(Bundle):
             data = [texts] if isinstance(texts, str) else data
         how: How = {"estimator": estimator, "steps": steps, "order": order, "orders": orders}
         how["block"] = block
+        if rule is not None:
+            how["rule"] = decoding_rule(rule, self)
+        how["temperature"] = temperature
         return perplexity(
             self,
             data,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from unmask.bundle import Bundle
 from unmask.config.values import read_option
 from unmask.errors import UnmaskError, unknown
 from unmask.extension import attachments
@@ -63,6 +64,24 @@ def choose_sampler(
             + (f", or one of {others}" if others else "")
         )
     return chosen
+
+
+def decoding_rule(rule: str | Sampler, bundle: Bundle) -> Sampler:
+    """The sampler whose texts are measured, with one token a step unless it says otherwise.
+
+    Args:
+        rule: Name and fields of a sampler, or a sampler.
+        bundle: The model.
+
+    Returns:
+        The sampler.
+
+    Example:
+        >>> decoding_rule("margin", model).steps == model.config.data.length
+        True
+    """
+    sampling = SamplingParams(sampler=rule)
+    return choose_sampler(sampling, bundle.method, bundle.config.data.length, bundle.attachments)
 
 
 def _with_attachment(sampler: Sampler, name: str, part: Any) -> Sampler:

@@ -14,6 +14,7 @@ from unmask.likelihood.sums import Sums
 CERTIFICATES = {
     "exact": "exact",
     "upper": "an upper bound",
+    "decoding": "exact for this decoding rule, not for the model's bound",
     "pseudo": "no likelihood, no bound",
     "none": "a training loss, no bound",
 }
@@ -35,8 +36,9 @@ class Bound:
     """Negative log-likelihood per token in nats, with perplexity,
     bits per byte and standard errors.
 
-    `certificate` is the relation to the true value: "exact", "upper" for an upper bound, "pseudo"
-    and "none" for neither. `error` is one standard error of the estimate on this text. `text_error`
+    `certificate` is the relation to the true value: "exact", "upper" for an upper bound, "decoding"
+    for the exact value of a decoding rule, which has a distribution of its own, "pseudo" and "none"
+    for none of these. `error` is one standard error of the estimate on this text. `text_error`
     also covers the spread between texts, as a claim about the language needs it.
     """
 

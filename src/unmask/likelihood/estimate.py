@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unmask.errors import UnmaskError
 from unmask.likelihood.bound import Bound
+from unmask.likelihood.decoding import DecodingRule
 from unmask.likelihood.draws import BLOCK, draw_stream
 from unmask.likelihood.estimators import CountedBatch, Estimator, own_bound
 from unmask.likelihood.measured_rows import TokenRows, counted_in, first_targets, given_in
@@ -25,6 +26,7 @@ from unmask.likelihood.token_orders import Order, order_estimator
 from unmask.methods.block_diffusion import with_block
 from unmask.methods.method import Method
 from unmask.randomness import RowStream
+from unmask.samplers.sampler import Sampler
 
 _PENDING = 4  # batches that are queued on the device at the same time
 Progress = Callable[[float], None]
@@ -38,6 +40,8 @@ class How(TypedDict, total=False):
     order: Order | None  # of the chain rule: a name of ORDERS, or each position of a row once
     orders: int | None  # K of the any-order bound
     block: int | None  # tokens of a block, of a model of block diffusion; 0 is the whole row
+    rule: Sampler | None  # the likelihood of the texts that this sampler writes
+    temperature: float | None  # of the rule's draws; 1 unless given
 
 
 def likelihood(
@@ -143,13 +147,19 @@ def choose_estimator(method: Method, batch: int = 32, **how: Unpack[How]) -> Est
     named = [name for name in How.__annotations__ if how.get(name) is not None]
     estimator, steps, orders = how.get("estimator"), how.get("steps"), how.get("orders")
     if len(named) > 1 and (
-        not {*named} <= {"estimator", "steps", "block"} or estimator == "pseudo"
+        not ({*named} <= {"estimator", "steps", "block"} or {*named} == {"rule", "temperature"})
+        or estimator == "pseudo"
     ):
         raise UnmaskError(f"{' and '.join(named)} measure different things: give one of them")
     if orders is not None:
         return order_estimator(method, batch, orders=checked("orders", orders))
     if how.get("order") is not None or estimator == "pseudo":
         return order_estimator(method, batch, order=how.get("order"))
+    temperature = how.get("temperature")
+    if (rule := how.get("rule")) is not None:
+        return DecodingRule(method, rule, 1.0 if temperature is None else temperature)
+    if temperature is not None:
+        raise UnmaskError("a temperature changes the texts of a rule, not a bound: give rule too")
     block = how.get("block")
     if block is not None:
         method = with_block(method, checked("block", block, 0))

@@ -51,6 +51,10 @@ class Blocks(Sampler):
     def unwrapped(self) -> Sampler:
         return self.inner.unwrapped()
 
+    @property
+    def one_path(self) -> bool:
+        return self.inner.one_path
+
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. All rows finish a block before the next block begins."""
         if not isinstance(denoiser, BlockDenoiser):

@@ -55,6 +55,10 @@ class Counted(Sampler):
         check_options(self)
 
     @property
+    def one_path(self) -> bool:
+        return self.noise == 0 and not self.redraws
+
+    @property
     def redraws(self) -> bool:
         """True if a step draws all masked tokens and remasks those of the lowest confidence."""
         return False
@@ -163,6 +167,12 @@ class _Bounded(Sampler):
     """Writes all tokens within a bound, at least one per step.
     The share of masks gives the time t.
     """
+
+    noise: float
+
+    @property
+    def one_path(self) -> bool:
+        return self.noise == 0
 
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         state = SamplerState(denoiser, canvas, task)

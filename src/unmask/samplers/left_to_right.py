@@ -27,6 +27,10 @@ class LeftToRight(Sampler):
 
     exact = causal = True
 
+    @property
+    def one_path(self) -> bool:
+        return True
+
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. A row ends at its first EOS;
         EOS fills the rest without network calls.

@@ -36,6 +36,11 @@ class Sampler(ABC):
         """
 
     @property
+    def one_path(self) -> bool:
+        """True if the tokens that are written decide where the next ones are written, and no chance."""
+        return False
+
+    @property
     def trained_for(self) -> str:
         """Digest of the model that the sampler was trained for; empty for any model."""
         return ""

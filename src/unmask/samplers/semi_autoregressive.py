@@ -51,6 +51,10 @@ class SemiAutoregressive(Sampler):
     def unwrapped(self) -> Sampler:
         return self.inner.unwrapped()
 
+    @property
+    def one_path(self) -> bool:
+        return self.inner.one_path
+
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         """Frames of the text. The window moves by `stride` when it is full;
         its older tokens stay fixed.

@@ -39,7 +39,11 @@ def summary(
     """Bits per byte of a text beside a unigram model and a baseline; empty for parts of a text."""
     if found is None or not bound.bytes or not bound.nats or bound.certificate == "none":
         return ""
-    kind = {"upper": "bits per byte at most", "exact": "bits per byte"}
+    kind = {
+        "upper": "bits per byte at most",
+        "exact": "bits per byte",
+        "decoding": "bits per byte under this decoding rule",
+    }
     scale = bound.bits_per_byte / bound.nats
     others = f"a unigram model of its tokens has {found.unigram_nats * scale:.2f}"
     if baseline is not None:

@@ -64,6 +64,12 @@ class LikelihoodOptions:
         metavar="N",
         help="tokens of a block, for block_diffusion, 0 for the whole row; by default that of training",
     )
+    rule: str | None = option(
+        None,
+        metavar="SAMPLER",
+        help="exact likelihood of the texts that this sampler writes, such as confidence or threshold:threshold=0.9",
+    )
+    temperature: float | None = option(None, gt=0, help="of the draws of --rule; 1 by default")
     shard: str | None = option(None, metavar="I/N", help="measure part I of N, counted from 0")
     merge: list[Path] | None = option(None, help="merge parts that --save wrote; without MODEL")
 
@@ -114,6 +120,7 @@ class Likelihood(Suite):
     def rows(
         self, model: "Model", options: LikelihoodOptions, progress: Progress
     ) -> Iterator[LikelihoodRow]:
+        from unmask.generation.sampler_spec import decoding_rule
         from unmask.likelihood.estimate import How
         from unmask.training.logs.progress import MeasureProgress
 
@@ -123,7 +130,10 @@ class Likelihood(Suite):
             order=parse_order(options.order),
             orders=options.orders,
             block=options.block,
+            temperature=options.temperature,
         )
+        if options.rule is not None:
+            how["rule"] = decoding_rule(options.rule, model)
         bound = model.perplexity(
             source=options.data,
             draws=options.draws,
@@ -277,6 +287,6 @@ def say_unused(options: Any, bound: "Bound", progress: Progress) -> None:
     random_order = getattr(options, "order", None) == "random"  # drawn from the seed
     given = [name for name in ("draws", "seed") if name in changed_options(options)]
     unused = [f"--{name}" for name in given if not (random_order and name == "seed")]
-    if bound.certificate in ("exact", "pseudo") and unused:
+    if bound.certificate in ("exact", "decoding", "pseudo") and unused:
         verb = "have" if len(unused) > 1 else "has"
         progress.say(f"{' and '.join(unused)} {verb} no effect: this figure has no noise")

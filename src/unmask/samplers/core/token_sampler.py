@@ -37,6 +37,48 @@ class Process(Protocol):
 
 
 @dataclass(frozen=True)
+class GivenText:
+    """A text that a sampler writes in place of its draws, with the log-probability of each token.
+
+    A sampler of a part of the rows writes its log-probabilities into those of the whole.
+    """
+
+    tokens: Tokens
+    log_p: Float64[Tensor, "rows length"]
+    rows: Int[Tensor, "part"] | None = None  # the rows of a part; None: all
+    start: int = 0  # the first column of a part
+
+    def part(self, rows: Int[Tensor, "part"], start: int) -> "GivenText":
+        """The text of some rows, from a column on.
+
+        Args:
+            rows: Indices among the rows of this text.
+            start: The column of this text that is column 0 of the part.
+
+        Returns:
+            The part.
+        """
+        rows = rows if self.rows is None else self.rows[rows]
+        return replace(self, rows=rows, start=self.start + start)
+
+    def write(self, sharp: LogProbabilities, at: At) -> Int[Tensor, "tokens"]:
+        """The tokens at some positions. Stores their log-probabilities.
+
+        Args:
+            sharp: The distributions from which a sampler would draw.
+            at: Rows and columns of the positions.
+
+        Returns:
+            Token ids.
+        """
+        rows, columns = at
+        whole = rows if self.rows is None else self.rows[rows], columns + self.start
+        tokens = self.tokens[whole]
+        self.log_p[whole] = sharp.gather(1, tokens[:, None])[:, 0].double()
+        return tokens
+
+
+@dataclass(frozen=True)
 class SamplingTask:
     """Settings of one canvas: a seed for each row, sampling parameters, allowed tokens."""
 
@@ -54,6 +96,7 @@ class SamplingTask:
     eos_id: int | None = None  # id that ends a text; None if texts have a fixed length
     stop_ids: tuple[int, ...] = ()  # further ids that end a text
     watched: bool = True  # False if only the last frame is read: the others need no copies
+    text: GivenText | None = None  # is written in place of draws
 
     def __post_init__(self) -> None:
         check_sharpness(self.temperature, self.top_k, self.top_p)
@@ -72,7 +115,8 @@ class SamplingTask:
         """True if a draw depends only on the network's distribution,
         so a CUDA graph can compute it.
         """
-        return self.allow is None and self.strategy != "hybrid" and not self.processors
+        plain = self.strategy != "hybrid" and not self.processors
+        return plain and self.allow is None and self.text is None
 
     def ends(self, z: Tokens) -> Places:
         """True at tokens that end a text.
@@ -125,6 +169,8 @@ class SamplingTask:
             Token ids.
         """
         sharp = self.sharpened(log_probabilities, z, at)
+        if self.text is not None:
+            return self.text.write(sharp, at)
         drawn = self.token_sampler.pick(sharp, uniforms)
         if self.strategy != "hybrid" or greedy is None:
             return drawn

@@ -80,6 +80,8 @@ class Window:
         if task.allow is not None:
             task = replace(task, allow=whole.allow(task.allow))
         task = replace(task, processors=tuple(map(whole.process, task.processors)))
+        if task.text is not None:
+            task = replace(task, text=task.text.part(self.rows, self.span.start - self.lead))
         rows, span = self.rows, self.span
         text = slice(self.lead, self.lead + span.stop - span.start)
         canvas = Canvas(part, state.canvas.mask_id)
