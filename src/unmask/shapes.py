@@ -5,7 +5,7 @@ The tests check these shapes at run time.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 from torch import Tensor
@@ -68,7 +68,8 @@ class Batch:
     x: Tokens
     valid: Valid  # True at tokens that are not padding
     given: Valid | None = None  # None if no token is given
-    weight: Float[Tensor, "rows length"] | None = None  # of each token in a loss; None: 1
+    # of each token in a loss; None: 1
+    weight: Float[Tensor, "rows length"] | None = field(default=None, kw_only=True)
 
     @property
     def scored(self) -> Valid:
@@ -91,4 +92,4 @@ class Batch:
         """
         given = None if self.given is None else self.given[rows]
         weight = None if self.weight is None else self.weight[rows]
-        return Batch(self.x[rows], self.valid[rows], given, weight)
+        return Batch(self.x[rows], self.valid[rows], given, weight=weight)

@@ -110,7 +110,7 @@ class TrainStep:
         """This process's rows of a batch."""
         rows, loader = self.rows, self.loader
         weight = loader.weights(number, rows) if isinstance(loader, WeightedSource) else None
-        return Batch(*loader.batch(number, rows), loader.given(number, rows), weight)
+        return Batch(*loader.batch(number, rows), loader.given(number, rows), weight=weight)
 
     def tensors(self, number: int) -> tuple[dict[str, Tensor], Keys]:
         """Inputs of the method's `loss_of` for a whole batch, and its dropout keys.
