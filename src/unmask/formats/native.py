@@ -101,9 +101,10 @@ def _method(
     where: Path,
 ) -> Method:
     """The method with stored weights, in fp32."""
-    if precision in INTEGERS:
+    expanded = precision in INTEGERS  # in memory of their own, which the network takes
+    if expanded:
         stored, precision = expand(stored, where), "fp32"
-    return restored(config, vocabulary, stored, where, PRECISIONS[precision])
+    return restored(config, vocabulary, stored, where, PRECISIONS[precision], taken=expanded)
 
 
 @FORMATS.register("unmask")
