@@ -182,6 +182,21 @@ def test_sizes(here, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_rounding(here, model, tmp_path):
+    """A row for each form of the weights, on the same noise, and the table of the rows."""
+    text, rows = tmp_path / "text.txt", tmp_path / "rounding.jsonl"
+    text.write_text("Once upon a time there was a small cat. " * 60)
+    options = ["--data", text, "--calibration", text, "--rows", 2, "--length", 16, "--draws", 2]
+    model.save(tmp_path / "model")
+    printed = here("learning", "rounding", tmp_path / "model", *options, "--out", rows)
+    found = {row["row"]: row for row in parsed(printed)}
+    assert list(found) == ["fp32", "int8", "int4", "int4, calibrated"]
+    assert found["int4"]["bytes"] < found["int8"]["bytes"]
+    assert abs(found["int8"]["loss"]) < 0.01 * found["fp32"]["bits_per_byte"]
+    shown = here("learning", "rounding", "--table", rows)
+    assert shown.count("| model | int") == 3
+
+
 def test_story_writer(beside):
     """Each next token is the likeliest one,
     also after rows whose story has ended have left the batch.
