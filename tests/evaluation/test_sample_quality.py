@@ -441,6 +441,7 @@ def test_bad_arguments_are_one_line(run, tmp_path, monkeypatch, capsys):
         (["--steps", "2,x"], "'2,x' is no list of numbers"),
         (["--sampling", "top_p"], "--sampling 'top_p' has no value: give NAME=VALUE"),
         (["--judge", "self", "--sampling", "top_q=1"], "unknown option 'top_q'"),
+        (["--judge", "self", "--judge-prefix", "a"], "--judge-prefix needs a --judge"),
         (["--out", "x.png"], "pip install -e '.[log]'"),
         (["--out", "x.svg"], "draw it on another machine"),
     ]:
