@@ -135,3 +135,15 @@ def test_steps_and_texts_in_blocks(beside, monkeypatch, capsys):
         *(("write", block) for block in (4, 16)),
     ]
     assert rows[0]["ratio"] == 1 and all(row.get("ms", 1) > 0 for row in rows)
+
+
+def test_decoders_beside_transformers(beside, monkeypatch, capsys):
+    from benchmarks.speed import decoders
+
+    few = ["--batches", "1", "--length", "16", "--prompt", "8", "--new", "4"]
+    monkeypatch.setattr(sys, "argv", ["decoders.py", *few])
+    decoders.main()
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["work"] for row in rows] == ["forward", "prefill", "decode", "full forward"]
+    assert all(row["unmask"] > 0 and row["reference"] > 0 for row in rows)
+    assert all(row.get("equal", 1) == 1 and row.get("error", 0) <= 1e-4 for row in rows)
