@@ -10,6 +10,7 @@ from unmask import extension
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError, misnamed, unknown
 from unmask.files.hub import hub_name
+from unmask.formats.foreign import Into
 from unmask.formats.native import NativeFormat, write_folder
 from unmask.formats.read import read_bundle
 from unmask.generation.edit import STYLE_SHARE, Edit, rows_to_edit
@@ -775,7 +776,8 @@ def load(
     """
     target = resolve_device(device)
     dtype = PRECISIONS[resolve_precision(precision, target)]
-    bundle = read_bundle(path if revision is None else _pinned(path, revision))
+    source = path if revision is None else _pinned(path, revision)
+    bundle = read_bundle(source, Into(dtype, target))  # a large model has no room for a second copy
     bundle.method.to(target).serve(dtype, compile)
     return Model(
         bundle.method, bundle.tokenizer, bundle.config, bundle.defaults, bundle.attachments

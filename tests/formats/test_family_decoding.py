@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 import unmask
-from benchmarks.quality.families import CASES, ROWS, table, texts
+from benchmarks.quality.families import CASES, ROWS, logits, table, texts
 from benchmarks.quality.family_models import MASK, write_family
 from benchmarks.rows import read_rows
 
@@ -54,6 +55,23 @@ def test_the_decoding_of_a_family_is_the_default(family, models):
         return  # its number of steps follows from the text
     few, many = (model.generate("#$%", length=20, steps=steps)[0].calls for steps in (1, 20))
     assert few < many
+
+
+@pytest.mark.parametrize("family", ["llada", "llada2_moe"])
+def test_a_model_in_bf16_holds_its_weights_once(family, bf16, tmp_path):
+    write_family(tmp_path / "theirs", family)
+    model = unmask.load(tmp_path / "theirs", precision="bf16", device="cpu")
+    backbone = model.method.backbone
+    assert {parameter.dtype for parameter in backbone.parameters()} == {torch.bfloat16}
+    assert all(block.frozen is None for block in backbone.blocks)
+    if backbone.frozen is not None:
+        assert backbone.frozen[0].data_ptr() == backbone.head.weight.data_ptr()
+    assert MASK not in model.generate("#$%", length=12, temperature=0)[0].ids
+    model.save(tmp_path / "ours")
+    plain, again = unmask.load(tmp_path / "theirs"), unmask.load(tmp_path / "ours")
+    for name, tensor in again.method.state_dict().items():
+        assert torch.equal(tensor, plain.method.state_dict()[name].bfloat16().float()), name
+    torch.testing.assert_close(logits(again), logits(plain), rtol=0, atol=0.6)
 
 
 @pytest.mark.parametrize("counts", ["even", "share"])

@@ -241,7 +241,8 @@ class Backbone(InferenceWeights, ABC):
         weight, bias = self.head.weight.detach().to(dtype), cast("Tensor | None", self.head.bias)
         bias = None if bias is None else F.pad(bias.detach().to(dtype), (0, padding))
         self.edition += 1  # not `thaw`, which drops weights that another thread may be reading
-        self.frozen = F.pad(weight, (0, 0, 0, padding)), bias
+        padded = F.pad(weight, (0, 0, 0, padding)) if padding else weight  # a pad of 0 copies too
+        self.frozen = padded, bias
 
 
 BACKBONES: Registry[Backbone] = Registry("backbone")

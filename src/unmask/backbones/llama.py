@@ -186,6 +186,19 @@ class Llama(Causal):
             h = attention.join([self._before(part, inputs.cache) for part, inputs in parts])
         return h if at is None else taken(h, at)
 
+    @torch.no_grad()
+    def freeze(self, dtype: torch.dtype) -> None:
+        """Prepares for inference. Weights of this precision are read as they are, without copies."""
+        kept = self.embedding.weight.dtype == dtype
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.kept = kept
+        if not kept:
+            super().freeze(dtype)
+            return
+        self.thaw()
+        Backbone.freeze(self, dtype)
+
     def _before(self, h: Features, cache: KVState | None) -> Features:
         """The features of the token before each token."""
         start = 0 if cache is None else cache.length

@@ -20,6 +20,14 @@ _TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
+class Into:
+    """Precision and place of weights in memory; without a device, that of the file's tensors."""
+
+    dtype: torch.dtype = torch.float32
+    device: torch.device | None = None
+
+
+@dataclass(frozen=True)
 class ForeignCheckpoint:
     """A foreign model: sections of a configuration, and weights under the names of unmask."""
 
@@ -54,10 +62,15 @@ def renamed(
 
 def as_float(tensor: Any, name: str, where: str) -> Tensor:
     """A weight in float32; an error if it is not of a floating-point type."""
+    return check_float(tensor, name, where).to(torch.float32)
+
+
+def check_float(tensor: Any, name: str, where: str) -> Tensor:
+    """A weight as it is; an error if it is not of a floating-point type."""
     if not isinstance(tensor, Tensor) or tensor.dtype not in FLOATS:
         kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
         raise UnmaskError(f"{where} does not fit: {name} is {kind}, but weights are floats")
-    return tensor.detach().to(torch.float32)
+    return tensor.detach()
 
 
 def with_rows(table: Tensor, size: int) -> Tensor:

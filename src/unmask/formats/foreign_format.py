@@ -18,6 +18,7 @@ from unmask.files.hub import at_revision, hub_name
 from unmask.files.untrusted import refusing
 from unmask.formats.foreign import (
     ForeignCheckpoint,
+    Into,
     hub_config,
     read_tensors,
     shapes_of,
@@ -44,6 +45,7 @@ class ForeignFormat(ReadFormat):
     """A folder in the hub's layout: config.json, weights, and optionally a tokenizer."""
 
     model_types: ClassVar[tuple[str, ...]] = ()  # of config.json
+    placed: ClassVar[bool] = False  # True: `parts` takes a precision and a device for the weights
 
     @staticmethod
     @abstractmethod
@@ -73,21 +75,29 @@ class ForeignFormat(ReadFormat):
         return settings is not None and cls.fits(settings)
 
     @classmethod
-    def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
+    def read(
+        cls,
+        path: Path,
+        tokenizer: str | None = None,
+        averaged: bool = True,
+        into: Into | None = None,
+    ) -> Bundle:
         """The model as a bundle.
 
         Args:
             path: the folder.
             tokenizer: a folder or a hub name, in place of the folder's own tokenizer.
             averaged: use the EMA weights if the checkpoint also has the weights of its last step.
+            into: precision and device of the weights, for formats that take them.
 
         Returns:
             The bundle.
         """
+        placed: dict[str, Any] = {"into": into} if cls.placed and into is not None else {}
         with refusing(f"{path} cannot be read"):
             tree, tensors = hub_config(path) or {}, read_tensors(path)
-            check_memory(4 * sum(t.numel() for t in shapes_of(tensors).values()), str(path))
-            parts = cls.parts(tree, tensors, str(path))
+            check_room(tensors, placed.get("into"), str(path))
+            parts = cls.parts(tree, tensors, str(path), **placed)
         return build_bundle(parts, find_tokenizer(path, parts, tokenizer), str(path))
 
     @classmethod
@@ -104,6 +114,20 @@ class ForeignFormat(ReadFormat):
             shapes = shapes_of(read_tensors(path))
             parts = cls.parts(hub_config(path) or {}, shapes, str(path))
         return parts, fitted_tokenizer(parts, find_tokenizer(path, parts), str(path))
+
+
+def check_room(tensors: Mapping[str, Tensor], into: Into | None, where: str) -> None:
+    """Raises an error if weights do not fit into the memory of the machine.
+
+    Args:
+        tensors: the weights.
+        into: their precision and device; fp32 on the CPU by default.
+        where: the origin, for error messages.
+    """
+    into = into or Into()
+    if into.device is None or into.device.type == "cpu":
+        count = sum(tensor.numel() for tensor in shapes_of(tensors).values())
+        check_memory(into.dtype.itemsize * count, where)
 
 
 def find_tokenizer(folder: Path, parts: ForeignCheckpoint, given: str | None = None) -> Tokenizer:
@@ -138,7 +162,8 @@ def build_bundle(parts: ForeignCheckpoint, tokenizer: Tokenizer, where: str) -> 
     data = {"length": parts.length, "tokenizer": {"kind": "hf", "path": where}}
     config = from_dict({**parts.sections, "data": data})
     named = {f"backbone.{name}": tensor for name, tensor in weights.items()}
-    method = restored(config, vocabulary, named, Path(where), taken=parts.taken)
+    dtype = next(iter(weights.values())).dtype
+    method = restored(config, vocabulary, named, Path(where), dtype, taken=parts.taken)
     return Bundle(method, tokenizer, config, parts.defaults)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.files.untrusted import refusing
-from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, as_float, renamed
+from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, Into, as_float, renamed
 from unmask.formats.foreign_format import ForeignFormat, build_bundle, find_tokenizer
 from unmask.formats.format import FORMATS
 from unmask.formats.pickle import checked_memory, plain, read_pickle
@@ -273,7 +273,13 @@ class LightningFormat(ForeignFormat):
         return path.is_file()
 
     @classmethod
-    def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
+    def read(
+        cls,
+        path: Path,
+        tokenizer: str | None = None,
+        averaged: bool = True,
+        into: Into | None = None,
+    ) -> Bundle:
         """The model, with its EMA weights,
         or with those of the last step if `averaged` is False.
         """

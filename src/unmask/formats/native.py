@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from unmask.bundle import Bundle
@@ -50,7 +51,8 @@ def write_folder(
     content = {"format": 1, "precision": precision, "config": to_dict(bundle.config)}
     if bundle.defaults:
         content["defaults"] = checked_defaults(bundle.defaults)
-    weights = without_tied_head(bundle.config, bundle.method.state_dict())
+    held = in_dtype(bundle.method.state_dict(), torch.float32, torch.bfloat16)
+    weights = without_tied_head(bundle.config, held)
     if precision in INTEGERS:
         stored = quantize(weights, precision, products)
     else:

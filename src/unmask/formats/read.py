@@ -7,7 +7,7 @@ from unmask import shipped
 from unmask.bundle import Bundle
 from unmask.errors import UnmaskError
 from unmask.files.hub import at_revision, hub_name
-from unmask.formats.foreign import PICKLED, json_object
+from unmask.formats.foreign import PICKLED, Into, json_object
 from unmask.formats.foreign_format import TOKENIZER_FILES, ForeignFormat, snapshot
 from unmask.formats.format import FORMATS, Format, format_of
 
@@ -15,18 +15,19 @@ _MODEL_FILES = ["config.json", "generation_config.json", "model*.safetensors", "
 _DATA_FILES = [*_MODEL_FILES, *TOKENIZER_FILES]
 
 
-def read_bundle(path: str | Path) -> Bundle:
+def read_bundle(path: str | Path, into: Into | None = None) -> Bundle:
     """Reads a model in any format from a path, a shipped model or the hub.
 
     Args:
         path: the folder or file, the name of a shipped model, or owner/name on the hub.
+        into: precision and device of the weights. Formats that do not take them read fp32.
 
     Returns:
         The bundle.
     """
     if hub_name(path) is not None:
-        return fetch(str(path))
-    return _read(shipped.locate(path))
+        return fetch(str(path), into=into)
+    return _read(shipped.locate(path), into=into)
 
 
 def read(source: str | Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
@@ -48,13 +49,13 @@ def read(source: str | Path, tokenizer: str | None = None, averaged: bool = True
     return _read(path, tokenizer, averaged)
 
 
-def fetch(name: str, tokenizer: str | None = None) -> Bundle:
+def fetch(name: str, tokenizer: str | None = None, into: Into | None = None) -> Bundle:
     """The bundle of a hub model, from the local cache if possible.
 
     The configuration holds the hub name of the tokenizer, not the cache folder.
     """
     folder = download(name)
-    bundle = _read(folder, tokenizer)
+    bundle = _read(folder, tokenizer, into=into)
     data = bundle.config.data
     if data.tokenizer.path == str(folder):  # a path that exists on this machine only
         public_name, _ = at_revision(hub_name(name) or name)
@@ -74,7 +75,9 @@ def _types(kind: type[Format]) -> tuple[str, ...]:
     return kind.model_types if issubclass(kind, ForeignFormat) else ()
 
 
-def _read(path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
+def _read(
+    path: Path, tokenizer: str | None = None, averaged: bool = True, into: Into | None = None
+) -> Bundle:
     """The bundle at a path, read by the format that matches."""
     found = format_of(path)
     if found is None:
@@ -87,7 +90,8 @@ def _read(path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bu
             )
         raise UnmaskError(f"{str(path)!r} holds no model: it has no model.json and no config.yaml")
     if issubclass(found, ForeignFormat):
-        return found.read(path, tokenizer, averaged)
+        placed = {} if into is None or not found.placed else {"into": into}
+        return found.read(path, tokenizer, averaged, **placed)
     if tokenizer is not None:
         raise UnmaskError(
             f"{path} is an unmask model with its own tokenizer: leave --tokenizer out"

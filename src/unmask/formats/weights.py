@@ -73,9 +73,11 @@ def _tied(config: RunConfig) -> bool:
     return bool(getattr(config.backbone.config, "tied_head", False))
 
 
-def in_dtype(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The tensors with fp32 converted to `dtype`; other tensors stay unchanged."""
+def in_dtype(
+    tensors: Mapping[str, Tensor], dtype: torch.dtype, given: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
+    """The tensors with those of dtype `given` converted to `dtype`; others stay unchanged."""
     return {
-        name: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
+        name: tensor.to(dtype) if tensor.dtype == given else tensor
         for name, tensor in tensors.items()
     }

@@ -147,6 +147,7 @@ class Block(InferenceWeights):
 
     frozen: BlockWeights | None
     c: Tensor | None = None  # the condition of the frozen weights
+    kept: bool = False  # True: inference reads the weights as they are, without a folded copy
     recomputed: bool = False  # activation checkpointing: the backward pass reruns the block
 
     def __init__(
@@ -231,7 +232,8 @@ class Block(InferenceWeights):
         first: Values | None,
     ) -> tuple[Float[Tensor, "*tokens width"], Values]:
         length, drop = x.shape[1], self.dropout
-        if (self.by_row and c is not None) or not self.plain:
+        apart = self.kept and not torch.is_grad_enabled()
+        if (self.by_row and c is not None) or apart or not self.plain:
             x, v = self._unfolded(x, layer, attention, c, keys, first)
             return x if at is None else taken(x, at), v
         w = self.usable or self.folded(c)

@@ -12,15 +12,15 @@ from unmask.formats.decoders.gguf_file import GGUFFile
 from unmask.formats.decoders.gguf_tokenizer import gguf_tokenizer
 from unmask.formats.decoders.read_decoder import read_decoder
 from unmask.formats.decoders.write_decoder import write_decoder
-from unmask.formats.foreign import ForeignCheckpoint
+from unmask.formats.foreign import ForeignCheckpoint, Into
 from unmask.formats.foreign_format import (
     ForeignFormat,
     build_bundle,
+    check_room,
     find_tokenizer,
     fitted_tokenizer,
 )
 from unmask.formats.format import FORMATS, ReadFormat
-from unmask.runtime.host_memory import check_memory
 
 
 @FORMATS.register("decoder")
@@ -28,6 +28,7 @@ class DecoderFormat(ForeignFormat):
     """Llama, Mistral, Qwen2, Qwen3, LLaDA, LLaDA2, Dream, SDAR and others, in their own layouts."""
 
     model_types = tuple(LAYOUTS)
+    placed = True
     parts = staticmethod(read_decoder)
 
     @classmethod
@@ -46,6 +47,7 @@ class DecoderFormat(ForeignFormat):
 class GGUFFormat(ForeignFormat):
     """A GGUF file of Llama, Mistral, Qwen2 or Qwen3, with its tokenizer; its weights are dequantised."""
 
+    placed = True
     parts = staticmethod(read_decoder)
 
     @classmethod
@@ -54,12 +56,18 @@ class GGUFFormat(ForeignFormat):
         return path.suffix == ".gguf" and path.is_file()
 
     @classmethod
-    def read(cls, path: Path, tokenizer: str | None = None, averaged: bool = True) -> Bundle:
+    def read(
+        cls,
+        path: Path,
+        tokenizer: str | None = None,
+        averaged: bool = True,
+        into: Into | None = None,
+    ) -> Bundle:
         """The model as a bundle, with the tokenizer of the file if none is given."""
         file = GGUFFile(path)
         with refusing(f"{path} cannot be read"):
-            check_memory(4 * sum(tensor.numel() for tensor in file.shapes().values()), str(path))
-            parts = read_decoder(file.settings(), file, str(path))
+            check_room(file.shapes(), into, str(path))
+            parts = read_decoder(file.settings(), file, str(path), into)
         found = _tokenizer(file) if tokenizer is None else find_tokenizer(path, parts, tokenizer)
         return build_bundle(parts, found, str(path))
 

@@ -15,14 +15,14 @@ from unmask.formats.decoders.decoder_layout import (
 )
 from unmask.formats.decoders.expert_settings import read_experts
 from unmask.formats.decoders.rope_settings import read_rope
-from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, as_float
+from unmask.formats.foreign import ForeignCheckpoint, ForeignSettings, Into, check_float
 
 _LENGTH = 2048  # most tokens of a row by default; the cache of a longer text needs more memory
 _BUFFER = ".rotary_emb.inv_freq"  # of old files; the settings have the frequencies
 
 
 def read_decoder(
-    tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
+    tree: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str, into: Into | None = None
 ) -> ForeignCheckpoint:
     """Reads a decoder. The first token of an autoregressive one is given and not predicted.
 
@@ -30,6 +30,7 @@ def read_decoder(
         tree: the content of config.json.
         tensors: the weights by their names in the file.
         where: the origin, for error messages.
+        into: precision and place of the weights; fp32 by default.
 
     Returns:
         The parts of the model.
@@ -51,7 +52,7 @@ def read_decoder(
         sections,
         length=min(backbone["positions"], _LENGTH),
         size=settings.get(layout.size, int),
-        weights=_weights(tensors, layout, backbone, where),
+        weights=_weights(tensors, layout, backbone, where, into or Into()),
         taken=True,
         exact=False,
         mask_id=mask_id,
@@ -97,24 +98,48 @@ def _check_window(settings: ForeignSettings, positions: int) -> None:
 
 
 def _weights(
-    tensors: Mapping[str, Tensor], layout: DecoderLayout, backbone: Mapping[str, Any], where: str
+    tensors: Mapping[str, Tensor],
+    layout: DecoderLayout,
+    backbone: Mapping[str, Any],
+    where: str,
+    into: Into,
 ) -> dict[str, Tensor]:
     """The weights under the names used here; an error if one is missing or not expected."""
     left = {name for name in tensors if not name.endswith(_BUFFER)}
+    shapes: Mapping[str, Tensor] = getattr(tensors, "shapes", lambda: tensors)()
     found = {}
     for here, names, stacks in stored_names(layout, backbone):
         for name in names:
             if name not in left:
                 raise UnmaskError(f"{where} does not fit: {name} is missing")
             left.remove(name)
-        whole = torch.cat([as_float(tensors[name], name, where) for name in names])
-        # a copy: a tensor of fp32 is the file
+        whole = _stacked(tensors, [shapes[name] for name in names], names, where, into)
         found[here] = whole.unflatten(0, (stacks, -1)) if stacks else whole
     if backbone["tied_head"]:
         left -= set(layout.names["head.weight"])  # a copy of the embedding
     if left:
         raise UnmaskError(f"{where} does not fit: {min(left)} is not expected")
     return found
+
+
+def _stacked(
+    tensors: Mapping[str, Tensor], shapes: list[Tensor], names: list[str], where: str, into: Into
+) -> Tensor:
+    """Tensors of a file as one. Each is copied to its place, so that memory holds the weights once."""
+    if len({shape.shape[1:] for shape in shapes}) > 1:
+        raise UnmaskError(f"{where} does not fit: {', '.join(names)} differ in width")
+    shape = (sum(len(each) for each in shapes), *shapes[0].shape[1:])
+    whole: Tensor | None = None
+    start = 0
+    for name in names:
+        part = check_float(tensors[name], name, where)
+        if whole is None:
+            device = part.device if into.device is None or part.is_meta else into.device
+            whole = torch.empty(shape, dtype=into.dtype, device=device)
+        whole[start : start + len(part)] = part
+        start += len(part)
+    assert whole is not None
+    return whole
 
 
 def stored_names(

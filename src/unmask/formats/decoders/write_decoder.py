@@ -114,7 +114,7 @@ def _config(bundle: Bundle, kind: str, layout: DecoderLayout, rows: int) -> dict
         "vocab_size": rows,
         layout.tied: backbone.tied_head,
         **{f"{role}_token_id": number for role, number in ids.items()},
-        "torch_dtype": "float32",
+        "torch_dtype": str(network.embedding.weight.dtype).removeprefix("torch."),
     }
 
 
