@@ -69,9 +69,9 @@ def test_filled_and_edited_texts_are_yielded_one_by_one_too(model):
         ({"edit": "a b", "remaks": 0.5}, "unknown option 'remaks'; did you mean 'remask'?"),
         ({"prompts": "a", "remask": 0.5}, "unknown option 'remask'"),
         ({"prompts": "a", "lenght": 5}, "unknown option 'lenght'; did you mean 'length'?"),
-        ({"prompts": [], "fill": "a [MASK]"}, "give one of prompts, fill and edit"),
-        ({"prompts": "a", "edit": "a b", "remask": 0.5}, "give one of prompts, fill and edit"),
-        ({"fill": "a [MASK]", "edit": "a b"}, "give one of prompts, fill and edit"),
+        ({"prompts": [], "fill": "a [MASK]"}, "give one of prompts, fill, edit"),
+        ({"prompts": "a", "edit": "a b", "remask": 0.5}, "give one of prompts, fill, edit"),
+        ({"fill": "a [MASK]", "edit": "a b"}, "give one of prompts, fill, edit"),
     ],
 )
 def test_iterators_refuse_the_options_that_the_function_refuses(model, verb, asked, told):

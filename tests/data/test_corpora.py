@@ -225,7 +225,7 @@ def test_parquet_files_are_read(tmp_path):
 def test_parquet_without_the_extra(tmp_path, monkeypatch):
     path = parquet(tmp_path / "a.parquet", text=["a"])
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(UnmaskError, match=r"needs pyarrow: pip install '\.\[data\]'"):
+    with pytest.raises(UnmaskError, match=r"needs pyarrow: pip install -e '\.\[data\]'"):
         documents(path)
 
 
@@ -345,7 +345,7 @@ def test_dataset_errors(monkeypatch, put_datasets):
     ):
         documents("hf:a/b")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UnmaskError, match=r"hf:a/b needs datasets: pip install '\.\[data\]'"):
+    with pytest.raises(UnmaskError, match=r"hf:a/b needs datasets: pip install -e '\.\[data\]'"):
         documents("hf:a/b")
 
 

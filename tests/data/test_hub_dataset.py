@@ -102,7 +102,7 @@ def test_hub_errors_are_one_line(monkeypatch):
     with pytest.raises(UnmaskError, match=r"^no tokenizer 'owner/name' .*: We couldn't connect$"):
         hugging_face("owner/name")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(UnmaskError, match=r"pip install '\.\[data\]'"):
+    with pytest.raises(UnmaskError, match=r"pip install -e '\.\[data\]'"):
         hugging_face("owner/name")
 
 

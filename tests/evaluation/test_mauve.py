@@ -107,5 +107,5 @@ def test_the_components_explain_most_of_the_variance():
 
 def test_without_the_package_the_error_has_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(UnmaskError, match=r"MAUVE needs sklearn: pip install '\.\[eval"):
+    with pytest.raises(UnmaskError, match=r"MAUVE needs sklearn: pip install -e '\.\[eval"):
         check_packages()

@@ -20,7 +20,7 @@ from unmask.serve.schemas import Completing, Filling, Watching
 COMMANDS = {
     *("help", "model", "device", "json", "watch", "time", "precision", "compile", "out", "format"),
     *("prompt", "length", "stop", "text", "file", "remask", "remask_span", "remask_uncertain"),
-    *("style", "remask_style"),
+    *("style", "remask_style", "help_all"),
 }
 
 

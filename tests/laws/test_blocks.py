@@ -280,8 +280,8 @@ def test_a_block_that_does_not_fit_is_named():
     for blocks, message in (((3,), "do not divide rows of 8"), ((16,), "do not divide rows of 8")):
         with pytest.raises(UnmaskError, match=message):
             float64("dit", blocks=blocks)(batch, RowStream(0, 0, range(1), 1))
-    for wrong in ((), (-1,)):
-        with pytest.raises(UnmaskError, match="block sizes such as"):
+    for wrong, message in (((), "block sizes such as"), ((-1,), "must be 0 or more, not -1")):
+        with pytest.raises(UnmaskError, match=message):
             BlockDiffusion.Config(blocks=wrong)
     with pytest.raises(UnmaskError, match="time_conditioning false"):
         small_method("block_diffusion", time_conditioning=True)

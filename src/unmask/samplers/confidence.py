@@ -168,12 +168,6 @@ class _Bounded(Sampler):
     The share of masks gives the time t.
     """
 
-    noise: float
-
-    @property
-    def one_path(self) -> bool:
-        return self.noise == 0
-
     def generate(self, denoiser: Denoiser, canvas: Canvas, task: SamplingTask) -> Iterator[Frame]:
         state = SamplerState(denoiser, canvas, task)
         uniforms = state.uniforms("token")
@@ -206,6 +200,10 @@ class EntropyBound(_Bounded):
     def __post_init__(self) -> None:
         check_options(self)
 
+    @property
+    def one_path(self) -> bool:
+        return self.noise == 0
+
     def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
         entropy = entropy_of(view)
         scores = dense(state, view, -entropy) + gumbel(state, self.noise, t, step)
@@ -232,6 +230,10 @@ class Threshold(_Bounded):
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    @property
+    def one_path(self) -> bool:
+        return self.noise == 0
 
     def choose(self, state: SamplerState, view: View, t: Times, step: int) -> Places:
         scores = dense(state, view, view.log_probabilities.amax(-1))

@@ -80,5 +80,5 @@ def test_a_mistake_is_one_line(hypotheses, references, message):
 
 def test_without_the_package_the_error_has_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(UnmaskError, match=r"BLEU needs sacrebleu: pip install '\.\[eval\]'"):
+    with pytest.raises(UnmaskError, match=r"BLEU needs sacrebleu: pip install -e '\.\[eval\]'"):
         bleu(["a"], [["a"]])

@@ -36,6 +36,7 @@ def add(commands: Commands) -> None:
     add_examples(
         parser,
         "unmask chat SmolLM2-135M-Instruct.Q4_1.gguf --temperature 0.7 --top-p 0.9",
+        "unmask chat folder/ --tokens 40",
         'echo "Name three colours." | unmask chat folder/ --tokens 40 --json',
     )
     parser.set_defaults(execute=execute)
